@@ -18,14 +18,14 @@ from pvdm.steward.notary import create_notary
 from pvdm.steward.server import start
 
 NAMESPACE = "bench"
-CONTRACT = "c0" * 32
+CONTRACT_SHA256 = "c0" * 32  # of no real contract: the benchmark needs only a table that is protected
 
 
 def protect(unit: Unit, name: str) -> None:
     """Put a table under a contract."""
     row = tables.find(unit, namespaces.get(unit, (NAMESPACE,)).namespace_id, name)
     assert row is not None
-    tables.protect(unit, row, CONTRACT)
+    tables.protect(unit, row, CONTRACT_SHA256)
 
 
 def serve(folder: Path, ledger_url: str | None) -> None:

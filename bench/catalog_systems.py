@@ -51,27 +51,27 @@ class RestConnection:
 
     def load(self, table: str) -> Facts:
         """Load the table."""
-        return _facts(self._request("GET", f"{self._path}/{table}", None)["metadata"])
+        return _facts_from_json(self._request("GET", f"{self._path}/{table}", None)["metadata"])
 
     def commit(self, table: str, requirements: list[Json], updates: list[Json]) -> Facts:
         """Commit to the table; returns its new facts."""
         body = {"requirements": requirements, "updates": updates}
-        return _facts(self._request("POST", f"{self._path}/{table}", body)["metadata"])
+        return _facts_from_json(self._request("POST", f"{self._path}/{table}", body)["metadata"])
 
     def _request(self, method: str, path: str, body: Json | None) -> Any:
         self._http.request(method, path, None if body is None else json.dumps(body), self._headers)
-        answer = self._http.getresponse()
-        data = answer.read()
-        # The Java server answers 400 if another commit has taken the sequence number meanwhile.
-        if answer.status == http.HTTPStatus.CONFLICT or b"older than last sequence number" in data[:300]:
+        response = self._http.getresponse()
+        data = response.read()
+        # The Java server responds with 400 if another commit has taken the sequence number meanwhile.
+        if response.status == http.HTTPStatus.CONFLICT or b"older than last sequence number" in data[:300]:
             raise ConflictError(data[:300])
-        if answer.status >= http.HTTPStatus.INTERNAL_SERVER_ERROR:
+        if response.status >= http.HTTPStatus.INTERNAL_SERVER_ERROR:
             raise StateUnknownError(data[:300])
-        assert answer.status == http.HTTPStatus.OK, (answer.status, data[:500])
+        assert response.status == http.HTTPStatus.OK, (response.status, data[:500])
         return json.loads(data)
 
 
-def _facts(metadata: Json) -> Facts:
+def _facts_from_json(metadata: Json) -> Facts:
     return Facts(
         metadata["location"],
         metadata["last-sequence-number"],
@@ -121,7 +121,7 @@ class SqlConnection:
     def load(self, table: str) -> Facts:
         """Load the table."""
         found = self._tables[table] = self._catalog.load_table((NAMESPACE, table))
-        return _facts_of(found.metadata)
+        return _facts_from_metadata(found.metadata)
 
     def commit(self, table: str, requirements: list[Json], updates: list[Json]) -> Facts:
         """Commit to the table; returns its new facts."""
@@ -140,11 +140,11 @@ class SqlConnection:
             raise ConflictError(str(error)) from error
         except OperationalError as error:
             raise StateUnknownError(str(error)) from error  # "database is locked"
-        return _facts_of(done.metadata)
+        return _facts_from_metadata(done.metadata)
 
 
-def _facts_of(metadata: TableMetadata) -> Facts:
-    assert not isinstance(metadata, TableMetadataV1)  # which has no sequence numbers
+def _facts_from_metadata(metadata: TableMetadata) -> Facts:
+    assert not isinstance(metadata, TableMetadataV1)  # version 1 has no sequence numbers
     return Facts(
         metadata.location,
         metadata.last_sequence_number,
@@ -180,7 +180,7 @@ def steward(name: str, folder: Path, ledger_url: str | None) -> Iterator[RestSys
     """Run the Steward in its own process. Its tables are protected, and the writers have a producer's token."""
     folder.mkdir()
     command = [sys.executable, "-m", "bench.catalog_serve", str(folder), *([ledger_url] if ledger_url else [])]
-    with _process(command, folder.with_suffix(".log"), stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+    with _run_process(command, folder.with_suffix(".log"), stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         service = json.loads(_read_line(process.stdout, folder.with_suffix(".log")))
 
         def protect(table: str) -> None:
@@ -202,7 +202,7 @@ def java(name: str, folder: Path, jar: Path, database: str | None) -> Iterator[R
     settings |= {"CATALOG_CLIENTS": "1"} if database is None else {"CATALOG_URI": database}
     log = folder.with_suffix(".log")
     command = ["java", "-Xmx1g", "-cp", str(jar), JAVA_SERVER]
-    with _process(command, log, env={**os.environ, **settings}) as process:
+    with _run_process(command, log, env={**os.environ, **settings}) as process:
         url = f"http://127.0.0.1:{port}"
         _wait_until_reachable(url, process, log)
         connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=60)
@@ -215,8 +215,8 @@ def java(name: str, folder: Path, jar: Path, database: str | None) -> Iterator[R
 
 
 @contextlib.contextmanager
-def _process(command: list[str], log: Path, **options: Any) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a process for the block, with its output in a file."""
+def _run_process(command: list[str], log: Path, **options: Any) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a process for the block, with its output in a file. A process with a pipe ends when the pipe is closed."""
     with log.open("wb") as errors:
         options = {"stdout": errors, "stderr": errors, **options}
         process = subprocess.Popen(command, **options)

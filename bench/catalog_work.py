@@ -86,12 +86,14 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One repetition: the seconds of each commit and of all together, and how often writers had to try again."""
+    """One repetition: the seconds of each commit and of all together; how many tries ended with which error."""
 
     latencies: tuple[float, ...]
     seconds: float
     conflicts: int
+    """Tries that ended with `ConflictError`."""
     unsure: int
+    """Tries that ended with `StateUnknownError`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,21 +221,20 @@ def run(system: System, shape: Shape, commits: int, prefix: str, random: Random)
     """One repetition on new tables. Raises if a commit was lost or made twice."""
     places = shape.places(prefix)
     prepare(system, places, random)
-    each = commits // shape.writers
+    per_writer = commits // shape.writers
     writers = []
     for table, branch in places:
-        snapshot_ids = [random.getrandbits(62) for _ in range(each)]
+        snapshot_ids = [random.getrandbits(62) for _ in range(per_writer)]
         writers.append(Writer(system.connect(), table, branch, snapshot_ids))
     seconds = run_together([writer.work for writer in writers])
     connection = system.connect()
-    per_table = each * (shape.writers if shape.shared else 1)
+    per_table = per_writer * (shape.writers if shape.shared else 1)
     for table in {table for table, _ in places}:
         found = connection.load(table).snapshots
-        assert found == per_table + 1, (system.name, table, found, per_table + 1)
+        assert found == per_table + 1, (system.name, table, found, per_table + 1)  # 1: the first snapshot
     latencies = tuple(latency for writer in writers for latency in writer.latencies)
-    return Run(
-        latencies, seconds, sum(writer.conflicts for writer in writers), sum(writer.unsure for writer in writers)
-    )
+    conflicts, unsure = sum(writer.conflicts for writer in writers), sum(writer.unsure for writer in writers)
+    return Run(latencies, seconds, conflicts, unsure)
 
 
 def run_together(works: Sequence[Callable[[], None]]) -> float:
@@ -248,6 +249,6 @@ def run_together(works: Sequence[Callable[[], None]]) -> float:
         started = [pool.submit(begin, work) for work in works]
         ready.wait()
         start = time.perf_counter()
-        for each in started:
-            each.result()
+        for future in started:
+            future.result()
         return time.perf_counter() - start

@@ -88,7 +88,7 @@ def seconds(work: Callable[[], object]) -> float:
 
 
 def measure(table: pa.Table, repetitions: int) -> tuple[dict[str, list[float]], dict[str, int]]:
-    """Every variant `repetitions` times, alternating, after one warm-up; seconds and rows of each."""
+    """Run every variant `repetitions` times in turn, after one warm-up; returns seconds and rows of each variant."""
     plan = plans(table.schema)
     kernel, reference = KernelEngine(), reference_engine()
     small = table.slice(0, PAPER_ROWS)

@@ -199,7 +199,7 @@ def measure(bench: Bench, attempt_id: str, faults: Faults) -> Figures:
 
 
 def require_exact(found: VerificationResult, faults: Faults) -> None:
-    """Raise unless exactly the wrong keys were located, with the field that differs: else the figures mean nothing."""
+    """Raise unless exactly the wrong keys were located, with the field that differs. Otherwise figures mean nothing."""
     located, chosen = found.located, faults.choose_keys()
     assert located is not None
     assert located.problem_code is None, located
@@ -212,13 +212,13 @@ def require_exact(found: VerificationResult, faults: Faults) -> None:
         assert keys_of(located, failure) == chosen[kind].tolist(), failure
     assert located.rows(FailureClass.ADDED) == 0
     wanted = [("note", faults.modified)] if faults.modified else []
-    assert [(each.name, each.rows) for each in located.fields] == wanted
+    assert [(field.name, field.rows) for field in located.fields] == wanted
 
 
 def keys_of(located: WrongRows, failure: FailureClass) -> list[int]:
     """The sampled keys of a class, in order."""
-    samples = [sample for each in located.classes if each.failure is failure for sample in each.samples]
-    return sorted(int(str(sample.key[0][1])) for sample in samples)
+    samples = [sample for found in located.classes if found.failure is failure for sample in found.samples]
+    return sorted(int(str(sample.key[0][1])) for sample in samples)  # a key has one column: its name and its value
 
 
 def _reset_peak_memory() -> None:

@@ -46,8 +46,8 @@ def commit_first_snapshot(
     listed: list[ManifestFile] = []
     for at in range(0, len(files), of_a_manifest):
         entries = [
-            ManifestEntry(status=EntryStatus.ADDED, data_file=each, snapshot_id=FIRST_SNAPSHOT)
-            for each in files[at : at + of_a_manifest]
+            ManifestEntry(status=EntryStatus.ADDED, data_file=file, snapshot_id=FIRST_SNAPSHOT)
+            for file in files[at : at + of_a_manifest]
         ]
         written = write_manifest(header, entries)
         path = home / f"m{at}.avro"

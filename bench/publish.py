@@ -143,17 +143,17 @@ def _timed(into: dict[str, float], name: str) -> Iterator[None]:
 def measure(shape: Shape, repetitions: int, folder: Path, say: Callable[[str], None]) -> dict[str, dict[str, Figure]]:
     """Publish to the shape's table and to the one with few files in turn, so that a busy machine slows both."""
     rows = [row for number in range(repetitions + 1) for row in chunk_rows(number)]
-    shapes = (FEW, shape)
-    taken: dict[str, list[dict[str, float]]] = {each.name: [] for each in shapes}
+    tables = (FEW, shape)
+    taken: dict[str, list[dict[str, float]]] = {table.name: [] for table in tables}
     with verify_bench(folder, source=[rows]) as bench:
-        measured = MeasuredSteward(bench, shapes)
+        measured = MeasuredSteward(bench, tables)
         for number in range(repetitions + 1):
-            for each in shapes if number % 2 else reversed(shapes):
-                took = measured.publish(each.name, number)
-                if number:
-                    taken[each.name].append(took)
+            for table in tables if number % 2 else reversed(tables):
+                took = measured.publish(table.name, number)
+                if number:  # the first repetition does not count
+                    taken[table.name].append(took)
             say(f"{shape.name}: repetition {number} of {repetitions}")
-    return {name: {part: _figure([each[part] for each in took]) for part in PARTS} for name, took in taken.items()}
+    return {name: {part: _figure([run[part] for run in runs]) for part in PARTS} for name, runs in taken.items()}
 
 
 def _figure(times: Sequence[float]) -> Figure:
@@ -177,8 +177,8 @@ def report(sizes: Sizes, out: Path) -> None:
             figures[shape.name] = measure(shape, sizes.repetitions, Path(folder), lambda line: print(line, flush=True))
     compared = ratios(figures)
     for name, pair in figures.items():
-        for each, found in pair.items():
-            print(f"{each}: " + ", ".join(f"{part} {found[part].median_ms:.1f} ms" for part in PARTS))
+        for table, found in pair.items():
+            print(f"{table}: " + ", ".join(f"{part} {found[part].median_ms:.1f} ms" for part in PARTS))
         print(f"{name} / few: " + ", ".join(f"{part} {compared[name][part]:.2f}" for part in PARTS))
     verdict = "holds" if compared["many"]["gate"] <= RATIO_MAX else "does not hold"
     print(f"many / few of the gate at most {RATIO_MAX}: {verdict}")
@@ -189,7 +189,7 @@ def report(sizes: Sizes, out: Path) -> None:
         "few": asdict(FEW),
         "rows_of_a_chunk": ROWS_OF_A_CHUNK,
         "cpu_ms": {
-            name: {each: {part: asdict(figure) for part, figure in found.items()} for each, found in pair.items()}
+            name: {table: {part: asdict(figure) for part, figure in found.items()} for table, found in pair.items()}
             for name, pair in figures.items()
         },
         "ratios": compared,

@@ -145,23 +145,23 @@ def _reference_seconds() -> float:
     return time.thread_time() - begun
 
 
-def contend(steward: RunningSteward, writers: int, each: int) -> Writers:
-    """Let all writers start at the same moment, and publish `each` workloads."""
+def contend(steward: RunningSteward, writers: int, workloads_each: int) -> Writers:
+    """Let all writers start at the same moment; each publishes `workloads_each` workloads."""
     ready = threading.Barrier(writers)
 
     def work(writer: int) -> list[tuple[float, str | None]]:
         took = []
         with steward.client(writer) as client:
             ready.wait()
-            for number in range(each):
+            for number in range(workloads_each):
                 begun = time.perf_counter()
-                failed = publish(client, writer * each + number)
+                failed = publish(client, writer * workloads_each + number)
                 took.append((time.perf_counter() - begun, failed))
         return took
 
     before, begun, moment = steward.usage(), time.perf_counter(), Moment.now()
     with ThreadPoolExecutor(writers) as pool:
-        done = [one for took in pool.map(work, range(writers)) for one in took]
+        done = [result for results in pool.map(work, range(writers)) for result in results]
     seconds, after = time.perf_counter() - begun, steward.usage()
     waits = [took for took, failed in done if failed is None]
     failures = tuple(sorted(failed for _, failed in done if failed is not None))
@@ -192,14 +192,15 @@ def compete(sizes: Sizes, folder: Path, ledgers: Callable[[], str], say: Callabl
             quiet.append(pair)
     found: dict[str, Any] = {"pairs": len(pairs), "quiet_pairs": len(quiet)}
     counted = quiet or pairs
+    # The names of few and many writers in the record, also with other `sizes`.
     for at, name in enumerate(("writers_8", "writers_32")):
         several = [pair[at] for pair in pairs]
         found |= {
             f"{name}_per_second": statistics.median(pair[at].per_second for pair in counted),
             f"{name}_cpu_ms": statistics.median(pair[at].cpu_ms for pair in counted),
-            f"{name}_failed": sum(each.failed for each in several),
-            f"{name}_longest_wait_by_mean": max(each.longest_wait_by_mean for each in several),
-            name: [asdict(each) for each in several],
+            f"{name}_failed": sum(writers.failed for writers in several),
+            f"{name}_longest_wait_by_mean": max(writers.longest_wait_by_mean for writers in several),
+            name: [asdict(writers) for writers in several],
         }
     ratios = sorted(many.per_second / few.per_second for few, many in counted)
     return found | {"writers_ratios": ratios, "writers_ratio": statistics.median(ratios)}
@@ -228,7 +229,7 @@ def _measure_pair(
 
 def is_quiet(pair: tuple[Writers, Writers]) -> bool:
     """Whether other guests used almost nothing of the processors in both measurements; an unknown share counts as 0."""
-    return all((each.stolen or 0.0) <= STOLEN_MAX for each in pair)
+    return all((writers.stolen or 0.0) <= STOLEN_MAX for writers in pair)
 
 
 def measure(sizes: Sizes, folder: Path, ledgers: Callable[[], str], say: Callable[[str], None]) -> dict[str, Any]:
@@ -247,7 +248,7 @@ def measure(sizes: Sizes, folder: Path, ledgers: Callable[[], str], say: Callabl
         "metadata_mb": metadata_bytes / _MB,
         "rss_mb": late.rss_mb,
         **found,
-        "windows": [asdict(each) for each in windows],
+        "windows": [asdict(window) for window in windows],
         "stolen": moment.share(),
     }
 

@@ -49,6 +49,7 @@ class ProcessUsage:
     def read(cls, process: int | str = "self") -> ProcessUsage:
         """Read the figures of a process from `/proc`."""
         place = Path("/proc") / str(process)
+        # The fields after the command's name; those at 11 and 12 are the user's and the system's ticks.
         fields = (place / "stat").read_text().rpartition(")")[2].split()
         ticks = int(fields[11]) + int(fields[12])
         wrote = next(line for line in (place / "io").read_text().splitlines() if line.startswith("wchar:"))
@@ -144,7 +145,7 @@ def _create_steward(
         shop.space("raw")
         shop.space("sales")
         shop.make("raw.orders")
-        shop.write_table(pa.concat_tables(rows_of(each) for each in range(workloads)), "raw.orders")
+        shop.write_table(pa.concat_tables(rows_of(workload) for workload in range(workloads)), "raw.orders")
         properties: dict[str, Any] = {} if snapshots_kept is None else _retention(snapshots_kept)
         shop.make(TABLE, **properties)
         shop.protect(_contract())

@@ -40,17 +40,7 @@ SLOW_STEPS_MAX = 1.0
 left out: they would take hours."""
 SPARK = {"spark.driver.memory": "4g", "spark.sql.shuffle.partitions": "8"}
 RECORDED_SETTINGS = ("spark.master", *SPARK, "spark.sql.adaptive.enabled", "spark.sql.files.maxPartitionBytes")
-STEPS = (
-    "write",
-    "stage",
-    "freeze",
-    "verify",
-    "verify_both",
-    "publish",
-    "xxhash64",
-    "hmac_builtin",
-    "except_all",
-)
+STEPS = ("write", "stage", "freeze", "verify", "verify_both", "publish", "xxhash64", "hmac_builtin", "except_all")
 ON_SPARK = ("verify_spark", "verify_spark_extraction")
 """Steps of the Steward's own Spark application, measured once: after the repetitions, and after a warm-up."""
 COMMITS = ("plain_commit", "gate_commit", "gate_commit_10000_files")
@@ -109,7 +99,7 @@ class Measurements:
         for name, key in zip(COMMITS, ("plain_commit_ms", "gate_commit_ms", "gate_commit_ms_10000_files"), strict=True):
             took = self.median(name)
             found[key] = None if took is None else 1e3 * took
-        return found | {"verify_peak_memory_mb": max(each.peak_memory_mb for each in self.fresh)}
+        return found | {"verify_peak_memory_mb": max(process.peak_memory_mb for process in self.fresh)}
 
     def median(self, name: str) -> float | None:
         """The median of a step; None if it was left out."""
@@ -131,7 +121,7 @@ class Measurements:
 
     def _after_the_repetitions(self) -> Iterator[tuple[str, Sequence[float]]]:
         """Times that were measured after the repetitions; each is compared with the writes of all repetitions."""
-        yield "verify_both in a fresh process", [each.seconds for each in self.fresh]
+        yield "verify_both in a fresh process", [process.seconds for process in self.fresh]
         yield from ((name, self.seconds[name]) for name in ON_SPARK if self.seconds[name])
 
 
@@ -211,9 +201,10 @@ def report(sizes: Sizes, out: Path, home: Path = tpch.HOME) -> None:
 
 def _results(found: Sequence[Measurements]) -> dict[str, object]:
     return {
-        "runs": [each.run() for each in found],
+        "runs": [taken.run() for taken in found],
         "measured": [
-            asdict(each) | {"ratios": {name: asdict(ratio) for name, ratio in each.ratios().items()}} for each in found
+            asdict(taken) | {"ratios": {name: asdict(ratio) for name, ratio in taken.ratios().items()}}
+            for taken in found
         ],
     }
 
@@ -247,23 +238,23 @@ def _line(name: str, taken: Sequence[float]) -> str:
     return f"{name:<26} {scale * statistics.median(taken):>9.{digits}f} {unit:<2} {spread:<20} {len(taken)} times"
 
 
-def _show(each: Measurements, sizes: Sizes) -> None:
+def _show(measured: Measurements, sizes: Sizes) -> None:
     """Print the figures as text."""
     print(
-        f"\nTPC-H lineitem, scale factor {each.scale_factor:g}, {each.rows:,} rows, local[2]: median of"
+        f"\nTPC-H lineitem, scale factor {measured.scale_factor:g}, {measured.rows:,} rows, local[2]: median of"
         f" {sizes.repetitions} repetitions in turn after {sizes.warm_ups} that did not count; range in brackets"
     )
-    for name, taken in each.seconds.items():
+    for name, taken in measured.seconds.items():
         print(_line(name, taken) if taken else f"{name:<26} left out")
-    print(_line("verify_both, fresh process", [fresh.seconds for fresh in each.fresh]))
-    print(f"{'verify_peak_memory':<26} {max(fresh.peak_memory_mb for fresh in each.fresh):>9.0f} MB, of which")
-    print(f"{'  before it began':<26} {max(fresh.memory_before_mb for fresh in each.fresh):>9.0f} MB\n")
-    for name, ratio in each.ratios().items():
+    print(_line("verify_both, fresh process", [fresh.seconds for fresh in measured.fresh]))
+    print(f"{'verify_peak_memory':<26} {max(fresh.peak_memory_mb for fresh in measured.fresh):>9.0f} MB, of which")
+    print(f"{'  before it began':<26} {max(fresh.memory_before_mb for fresh in measured.fresh):>9.0f} MB\n")
+    for name, ratio in measured.ratios().items():
         print(f"{name:<40} {ratio.median:>7.3f} [{ratio.least:.3f} - {ratio.most:.3f}]")
-    before, after = each.load_before_and_after
-    stolen = "unknown" if each.stolen is None else f"{each.stolen:.0%}"
-    print(f"file system: {each.file_system}; load before and after: {before:.1f}, {after:.1f}", end="")
-    print(f"; of the processors' time others of the host had: {stolen}")
+    before, after = measured.load_before_and_after
+    stolen = "unknown" if measured.stolen is None else f"{measured.stolen:.0%}"
+    print(f"file system: {measured.file_system}; load before and after: {before:.1f}, {after:.1f}", end="")
+    print(f"; share of the processors' time that other guests of the host had: {stolen}")
     if sizes.many.files != MANY.files:
         print(f"(gate_commit_10000_files: on {sizes.many.files} files only.)")
     print(flush=True)

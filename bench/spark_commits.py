@@ -68,8 +68,8 @@ class Commits:
             place=lambda name: f"file://{place}/metadata/{name}",
             reader=self.steward.tools.files,
         )
-        for each in snapshot.files:
-            parse_location(each.location).local.write_bytes(each.data)
+        for written in snapshot.files:
+            parse_location(written.location).local.write_bytes(written.data)
         head = metadata.current_snapshot_id
         requirements = [
             {"type": "assert-table-uuid", "uuid": metadata.table_uuid},

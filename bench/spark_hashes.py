@@ -32,7 +32,7 @@ def sum_hmac(frame: DataFrame, key: bytes) -> int:
 
     assert len(key) <= BLOCK
     padded = key.ljust(BLOCK, b"\0")
-    inner, outer = (f.lit(bytes(each ^ pad for each in padded)) for pad in (0x36, 0x5C))
+    inner, outer = (f.lit(bytes(byte ^ pad for byte in padded)) for pad in (0x36, 0x5C))
     row = f.encode(framed(frame.columns), "utf-8")
     hashed = f.sha2(f.concat(outer, f.unhex(f.sha2(f.concat(inner, row), 256))), 256)
     limbs = [

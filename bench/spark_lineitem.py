@@ -85,7 +85,7 @@ class Lineitem:
     def create_source(self, files: Sequence[Path]) -> None:
         """Create the source, and let Spark write the generated files to it."""
         frame = self.spark.read.parquet(*(str(file.resolve()) for file in files))
-        self.columns = ", ".join(f"{each.name} {each.dataType.simpleString()}" for each in frame.schema)
+        self.columns = ", ".join(f"{column.name} {column.dataType.simpleString()}" for column in frame.schema)
         self.rows = sum(pq.read_metadata(file).num_rows for file in files)
         self._create(SOURCE)
         frame.writeTo(self._named(SOURCE)).append()

@@ -139,7 +139,7 @@ def record(found: Measurements, sizes: Sizes, file_system: str) -> dict[str, obj
         "figures": {name: figure.to_json() for name, figure in found.figures.items()},
         "ratios": {name: asdict(ratio) for name, ratio in ratios(found.figures).items()},
         "inclusion": [figure.to_json() for figure in found.inclusion],
-        "growth": [each.to_json() for each in found.growth],
+        "growth": [growth.to_json() for growth in found.growth],
         "log_build_seconds": found.build_seconds,
         "left_out": dict(found.left_out),
         "seed": SEED,
@@ -224,11 +224,11 @@ def show_inclusion(found: Measurements) -> None:
             f" p99 {figure.p99_micros:>7,.0f} us  of {figure.samples}"
         )
     print()
-    for each in found.growth:
-        verdict = "no faster than the logarithm" if each.holds else "FASTER THAN THE LOGARITHM"
+    for growth in found.growth:
+        verdict = "no faster than the logarithm" if growth.holds else "FASTER THAN THE LOGARITHM"
         print(
-            f"{each.smaller:>11,} to {each.larger:<9,}  time x {each.time_ratio:.2f},"
-            f" log2 x {each.logarithm_ratio:.2f}: {each.over_logarithm:.2f}, {verdict}"
+            f"{growth.smaller:>11,} to {growth.larger:<9,}  time x {growth.time_ratio:.2f},"
+            f" log2 x {growth.logarithm_ratio:.2f}: {growth.over_logarithm:.2f}, {verdict}"
         )
     print()
 

@@ -91,14 +91,14 @@ class HttpClient:
         self._own = threading.local()
 
 
-def request_cases(found: dict[str, str], operations: int, random: Random) -> list[Case]:
+def request_cases(started: dict[str, str], operations: int, random: Random) -> list[Case]:
     """A request without work, one that reads from the ledger, and one that writes; over one connection and eight."""
 
     def health(client: HttpClient) -> bytes:
         return client.request("GET", "/healthz", None)
 
     def checkpoint(client: HttpClient) -> bytes:
-        return client.request("GET", "/v1/log/checkpoint", found["reader"])
+        return client.request("GET", "/v1/log/checkpoint", started["reader"])
 
     def challenge(client: HttpClient) -> bytes:
         body = {
@@ -109,10 +109,10 @@ def request_cases(found: dict[str, str], operations: int, random: Random) -> lis
             "mode": "stored",
             "fingerprints": {"content": fixed("fingerprint source")},
         }
-        return client.request("POST", "/v1/attestations/challenges", found["attestor"], json.dumps(body).encode())
+        return client.request("POST", "/v1/attestations/challenges", started["attestor"], json.dumps(body).encode())
 
     def run(request: Callable[[HttpClient], bytes], connections: int) -> Elapsed:
-        with contextlib.closing(HttpClient(found["url"])) as client:
+        with contextlib.closing(HttpClient(started["url"])) as client:
             return time_steps([partial(request, client)] * operations, connections)
 
     return [

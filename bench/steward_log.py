@@ -106,8 +106,8 @@ def measure_inclusion(
 
 
 def _figure(size: int, taken: Sequence[Sequence[float]]) -> InclusionFigure:
-    every = [seconds * 1e6 for each in taken for seconds in each]
-    medians = [statistics.median(each) * 1e6 for each in taken]
+    every = [seconds * 1e6 for repetition in taken for seconds in repetition]
+    medians = [statistics.median(repetition) * 1e6 for repetition in taken]
     return InclusionFigure(
         size, len(every), statistics.median(every), quantile(every, 0.99), min(medians), max(medians)
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 import threading
 from collections.abc import Callable, Sequence
@@ -43,14 +44,14 @@ class Figure:
     @classmethod
     def of(cls, case: Case, taken: Sequence[Elapsed]) -> Figure:
         """The figure of these repetitions."""
-        seconds = tuple(each.seconds for each in taken)
+        seconds = tuple(elapsed.seconds for elapsed in taken)
         return cls(
             case.operations,
             case.threads,
             case.operations / statistics.median(seconds),
             case.operations / max(seconds),
             case.operations / min(seconds),
-            sum(each.processor_seconds for each in taken) / sum(seconds),
+            sum(elapsed.processor_seconds for elapsed in taken) / sum(seconds),
             seconds,
         )
 
@@ -71,8 +72,8 @@ class Ratio:
     def of(cls, over: Figure, under: Figure) -> Ratio:
         """The rate of `over` divided by that of `under`."""
         pairs = zip(over.seconds, under.seconds, strict=True)
-        found = [(over.operations / mine) / (under.operations / other) for mine, other in pairs]
-        return cls(statistics.median(found), min(found), max(found))
+        ratios = [(over.operations / over_time) / (under.operations / under_time) for over_time, under_time in pairs]
+        return cls(statistics.median(ratios), min(ratios), max(ratios))
 
 
 def measure(cases: Sequence[Case], repetitions: int) -> dict[str, Figure]:
@@ -109,8 +110,8 @@ def time_steps(steps: Sequence[Callable[[], object]], threads: int) -> Elapsed:
 
         def finish() -> None:
             ready.wait()
-            for each in parts:
-                each.result()
+            for future in parts:
+                future.result()
 
         return time_call(finish)
 
@@ -123,4 +124,5 @@ def _run(steps: Sequence[Callable[[], object]]) -> None:
 def quantile(samples: Sequence[float], share: float) -> float:
     """The smallest sample such that at least this share of all samples is not larger."""
     ordered = sorted(samples)
-    return ordered[max(0, -(-len(ordered) * round(share * 1000) // 1000) - 1)]
+    count = math.ceil(len(ordered) * round(share * 1000) / 1000)
+    return ordered[max(0, count - 1)]

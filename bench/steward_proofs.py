@@ -57,12 +57,12 @@ def with_files(core: ProofCore, count: int) -> ProofCore:
     prefix = f"s3://lake/curated/orders/attempts/{core.attempt.attempt_id}"
     added = tuple(
         AddedFile(
-            f"{prefix}/data/part-{number:05}.parquet",
-            4_194_304 + number,
-            fixed(f"bench file {number}"),
-            f"s3://lake/curated/orders/published/part-{number:05}.parquet",
-            4_193_280 + number,
-            fixed(f"published bench file {number}"),
+            staged_path=f"{prefix}/data/part-{number:05}.parquet",
+            staged_size_bytes=4_194_304 + number,
+            staged_sha256=fixed(f"bench file {number}"),
+            published_path=f"s3://lake/curated/orders/published/part-{number:05}.parquet",
+            published_size_bytes=4_193_280 + number,
+            published_sha256=fixed(f"published bench file {number}"),
         )
         for number in range(count)
     )
@@ -99,13 +99,13 @@ def _token_homes(folder: Path, library: str) -> dict[str, KeyService]:
     command = ["softhsm2-util", "--init-token", "--free", "--label", TOKEN_LABEL]
     subprocess.run([*command, "--so-pin", "87654321", "--pin", TOKEN_PIN], check=True, capture_output=True)
 
-    def opened(name: str, algorithm: Algorithm) -> KeyService:
+    def open_keys(name: str, algorithm: Algorithm) -> KeyService:
         settings = Pkcs11Settings(library, TOKEN_LABEL, algorithm)
         return open_pkcs11_keys(settings, Passphrase(TOKEN_PIN), FileEpochStore.create(folder / f"book-{name}"))
 
     return {
-        "pkcs11_ed25519": opened("ed25519", Algorithm.ED25519),
-        "pkcs11_p256": opened("p256", Algorithm.ECDSA_P256),
+        "pkcs11_ed25519": open_keys("ed25519", Algorithm.ED25519),
+        "pkcs11_p256": open_keys("p256", Algorithm.ECDSA_P256),
     }
 
 
@@ -192,29 +192,29 @@ def open_verifying(stand: Stand, cores: Sequence[ProofCore]) -> None:
 
 
 def _begin(unit: Unit, core: ProofCore, epoch: int) -> None:
-    named = core.attempt
+    attempt = core.attempt
     opening = Opening(
-        named.workload_id,
-        named.contract_sha256,
-        core.target.table.uuid,
-        "raw.payments",
-        b"{}",
-        Atomicity.CHUNK,
-        "sales",
+        attempt.workload_id,
+        contract_hash=attempt.contract_sha256,
+        table_uuid=core.target.table.uuid,
+        source="raw.payments",
+        parameters=b"{}",
+        atomicity=Atomicity.CHUNK,
+        domain="sales",
     )
-    pinned = PinnedWorkload("77", named.plan_sha256, epoch, [Chunk(named.chunk_id, b"{}")])
+    pinned = PinnedWorkload("77", attempt.plan_sha256, epoch, [Chunk(attempt.chunk_id, b"{}")])
     workloads.open_once(unit, opening, pinned)
-    prefix, first = f"s3://lake/{named.attempt_id}/", fixed(f"first {named.nonce}", 16)
-    attempts.open_next(
-        unit,
-        AttemptOpening(
-            named.attempt_id, named.workload_id, named.chunk_id, core.staged.branch, prefix, first, "opened"
-        ),
+    attempt_opening = AttemptOpening(
+        attempt.attempt_id,
+        attempt.workload_id,
+        attempt.chunk_id,
+        branch=core.staged.branch,
+        prefix=f"s3://lake/{attempt.attempt_id}/",
+        nonce=fixed(f"first {attempt.nonce}", 16),
+        reason="opened",
     )
+    attempts.open_next(unit, attempt_opening)
+    staged_id = str(core.staged.snapshot_id)
     attempts.begin_verifying(
-        unit,
-        named.attempt_id,
-        nonce=named.nonce,
-        staged_snapshot_id=str(core.staged.snapshot_id),
-        reason="staged",
+        unit, attempt.attempt_id, nonce=attempt.nonce, staged_snapshot_id=staged_id, reason="staged"
     )

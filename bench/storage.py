@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import gc
 import os
 import statistics
 import tempfile
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -18,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bench import tpch
+from bench.spark_steward import seconds
 from bench.steward_measure import Ratio
 from bench.stolen import Moment
 from pvdm.evaluation.record import machine, require_writable, versions, write_json
@@ -84,8 +83,8 @@ def source_files(sizes: Sizes, folder: Path) -> list[DataFile]:
     for at, path in enumerate(tpch.lineitem(sizes.scale_factor, parts=sizes.files)):
         table = pq.read_table(path)
         fields = [
-            pa.field(each.name, _without_views(each.type), metadata={"PARQUET:field_id": str(number)})
-            for number, each in enumerate(table.schema, 1)
+            pa.field(field.name, _without_views(field.type), metadata={"PARQUET:field_id": str(number)})
+            for number, field in enumerate(table.schema, 1)
         ]
         place = folder / f"{at:05}.parquet"
         pq.write_table(table.cast(pa.schema(fields)), place, compression="zstd")
@@ -119,8 +118,8 @@ class MeasuredSteward:
         self.files = source_files(sizes, folder)
         schema = pq.read_schema(parse_location(self.files[0].file_path).local)
         listed = [
-            {"id": at, "name": each.name, "required": False, "type": _iceberg_type(each.type)}
-            for at, each in enumerate(schema, 1)
+            {"id": at, "name": field.name, "required": False, "type": _iceberg_type(field.type)}
+            for at, field in enumerate(schema, 1)
         ]
         self._body: dict[str, Any] = {
             "schema": {"type": "struct", "schema-id": 0, "fields": listed},
@@ -175,14 +174,6 @@ class MeasuredSteward:
             place.unlink()
 
 
-def seconds(work: Callable[[], object]) -> float:
-    """Wall time of one call."""
-    gc.collect()  # so that garbage of earlier work does not count
-    begun = time.perf_counter()
-    work()
-    return time.perf_counter() - begun
-
-
 @contextlib.contextmanager
 def start_steward(folder: Path, sizes: Sizes) -> Iterator[MeasuredSteward]:
     """Run a Steward in the folder."""
@@ -192,7 +183,7 @@ def start_steward(folder: Path, sizes: Sizes) -> Iterator[MeasuredSteward]:
 
 def measure(sizes: Sizes, folder: Path) -> Figures:
     """Measure both storages and the plain copy in turn."""
-    taken: dict[str, dict[str, list[float]]] = {each: {part: [] for part in PARTS} for each in STORAGES}
+    taken: dict[str, dict[str, list[float]]] = {storage: {part: [] for part in PARTS} for storage in STORAGES}
     taken[COPY] = {"whole": []}
     with start_steward(folder, sizes) as measured:
         sizes_published = {"staged": sum(file.file_size_in_bytes for file in measured.files)}
@@ -201,8 +192,8 @@ def measure(sizes: Sizes, folder: Path) -> Figures:
             for storage in STORAGES if number % 2 else STORAGES[::-1]:
                 took, sizes_published[storage] = measured.publish(storage, number)
                 if number:
-                    for part, each in took.items():
-                        taken[storage][part].append(each)
+                    for part, part_seconds in took.items():
+                        taken[storage][part].append(part_seconds)
             copied = seconds(lambda number=number: measured.copy(number))  # type: ignore[misc]
             if number:
                 taken[COPY]["whole"].append(copied)

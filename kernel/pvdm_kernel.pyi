@@ -25,7 +25,8 @@ class PanicException(BaseException):
 class Digester:
     """Sums element hashes (keyed hashes of canonical rows), one sum per projection of the plan.
 
-    There is one key per projection, of 32 bytes. `hash_path` is one of `hash_paths()`, or `auto` for the fastest.
+    `keys` has one element key of 32 bytes per projection. `hash_path` is one of `hash_paths()`, or `auto` for the
+    fastest.
     """
 
     def __init__(self, plan: str, keys: Sequence[bytes], hash_path: str = "auto") -> None: ...
@@ -67,7 +68,7 @@ class ParquetFile:
 class Sieve:
     """The first pass of locating wrong rows: puts rows into buckets by their identity, and finds buckets that differ.
 
-    There are 2^`bits` buckets. The plan has the projections identity and content, in this order.
+    There are 2^`bits` buckets. `key` has 32 bytes. The plan has the projections identity and content, in this order.
     """
 
     def __init__(self, plan: str, key: bytes, bits: int) -> None: ...
@@ -84,19 +85,22 @@ class Sieve:
         """The number of buckets that differ, and the number of rows of both sides in them."""
 
     def suspects(self, fields: bool, memory_bytes: int, spool: str, limit_bytes: int) -> Suspects:
-        """Create a collector for the rows of these buckets; with `fields` it hashes every field too.
+        """Create a collector for the rows of the buckets that differ; with `fields` it also hashes each field.
 
         Rows that exceed `memory_bytes` go to a file at the path `spool`, which must not exist, up to `limit_bytes`.
         """
 
 class Suspects:
-    """The second pass: collects the rows of the buckets that differ. Once absorbed or tallied it cannot be used."""
+    """The second pass: collects the rows of the buckets that differ. Once absorbed or tallied it cannot be used.
+
+    The caller numbers the files of both sides; the report names files by these numbers.
+    """
 
     def add(self, batch: pa.RecordBatch, file: int, first_row: int) -> None:
-        """Add intended rows of the file with this number; `first_row` is the number of the batch's first row in it."""
+        """Add intended rows of the file number `file`. The batch starts at row `first_row` of that file."""
 
     def read(self, file: ParquetFile, number: int) -> None:
-        """Add every row of a staged file, as rows of the file with this number."""
+        """Add every row of a staged file. The report names the file by `number`."""
 
     def absorb(self, other: Suspects) -> None:
         """Take over the rows of another collector of the same locating job."""

@@ -58,20 +58,20 @@ class Case:
         }
 
 
-def spoiled(predicate: Predicate, spoil: Spoil, *, resubject: bool = True) -> bytes:
+def spoil(predicate: Predicate, change: Spoil, *, resubject: bool = True) -> bytes:
     """The statement's bytes after a change of its predicate, with a subject that fits the changed predicate.
 
-    Without `resubject`, `spoil` changes the whole statement, and the subject is not computed again.
+    Without `resubject`, `change` applies to the whole statement, and the subject is not computed again.
     """
     statement = copy.deepcopy(json.loads(payload_of(predicate)))
-    spoil(statement["predicate"] if resubject else statement)
+    change(statement["predicate"] if resubject else statement)
     if resubject:
         statement["subject"] = subject_of(predicate, statement)
     return dump(statement)
 
 
 def subject_of(predicate: Predicate, statement: Json) -> Json:
-    """The subject that a reader derives from the predicate, which may be wrong."""
+    """The subject that a reader derives from the predicate, even if the predicate is wrong."""
     inner = statement["predicate"]
     if isinstance(predicate, Proof):
         files = inner["core"]["files"]["added"]
@@ -86,12 +86,12 @@ def subject_of(predicate: Predicate, statement: Json) -> Json:
     return [{"name": "urn:pvdm:predicate", "digest": {"sha256": hashlib.sha256(dump(inner)).hexdigest()}}]
 
 
-def signed(payload: bytes, signer: str, *, payload_type: str = STATEMENT_TYPE) -> bytes:
+def sign(payload: bytes, signer: str, *, payload_type: str = STATEMENT_TYPE) -> bytes:
     """The payload in an envelope, signed with one of the published test keys."""
     return sign_envelope(payload, SIGNERS[signer], payload_type=payload_type).to_bytes()
 
 
-def signed_raw(payload: bytes, key_id: str, signature: bytes) -> bytes:
+def wrap(payload: bytes, key_id: str, signature: bytes) -> bytes:
     """The payload in an envelope with this signature, right or wrong."""
     return Envelope(STATEMENT_TYPE, payload, (Signature(key_id, signature),)).to_bytes()
 
@@ -115,14 +115,14 @@ def put(*path: str | int, value: Json) -> Spoil:
 def join_changes(*changes: Spoil) -> Spoil:
     """Several changes as one."""
 
-    def change(document: Json) -> None:
-        for each in changes:
-            each(document)
+    def apply_all(document: Json) -> None:
+        for change in changes:
+            change(document)
 
-    return change
+    return apply_all
 
 
-def lines(*envelopes: bytes) -> bytes:
+def join_lines(*envelopes: bytes) -> bytes:
     """Several envelopes, one a line."""
     return b"\n".join(envelopes) + b"\n"
 

@@ -18,7 +18,7 @@ from pvdm.model.statements.break_glass import OVERRIDE_LIFETIME_MAX_MICROS
 from pvdm.model.statements.kind import StatementKind
 from pvdm.model.statements.migration import APPROVAL_LIFETIME_MAX_MICROS
 from pvdm.model.statements.proof import Proof
-from pvdm.trust.bundle import LoggedEnvelope, ProofBundle
+from pvdm.trust.bundle import LoggedProof, ProofBundle
 from pvdm.trust.envelope import TRUST_ROOT_TYPE, Envelope, Signature, sign_envelope
 from pvdm.trust.log.entry import LogEntry
 from pvdm.trust.log.proof import LogProof
@@ -26,7 +26,7 @@ from pvdm.trust.root import RootRole, Thresholds, TrustRoot, sign_root
 from pvdm.trust.statement import payload_of
 from pvdm.trust.verify import sign_statement
 from tests.support.ledger.log_storage import MemoryStorage, entry, open_log
-from tools.hostile_case import Case, Spoil, lines, put, signed, spoiled
+from tools.hostile_case import Case, Spoil, join_lines, put, sign, spoil
 from tools.proof_kit import (
     ATTESTATION,
     DAY,
@@ -51,9 +51,9 @@ from tools.proof_kit import (
 # The JSON has no type, since changes may break every rule of the document.
 Json = Any
 
-_OLD: Final = ("root-one", "root-two")
-FIRST: Final = sign_root(ROOT, [SIGNERS[name] for name in _OLD]).to_bytes()
-SECOND_ROOT: Final = sign_root(NEXT_ROOT, [SIGNERS[name] for name in _OLD]).to_bytes()
+_ROOTS: Final = ("root-one", "root-two")  # the signers of both good roots
+FIRST: Final = sign_root(ROOT, [SIGNERS[name] for name in _ROOTS]).to_bytes()
+SECOND_ROOT: Final = sign_root(NEXT_ROOT, [SIGNERS[name] for name in _ROOTS]).to_bytes()
 
 
 def _root(root: TrustRoot, *names: str) -> bytes:
@@ -69,12 +69,12 @@ def _spoiled_root(change: Spoil) -> bytes:
 
 
 def _sign_root_payload(payload: bytes) -> bytes:
-    signatures = [sign_envelope(payload, SIGNERS[name], payload_type=TRUST_ROOT_TYPE).signature for name in _OLD]
+    signatures = [sign_envelope(payload, SIGNERS[name], payload_type=TRUST_ROOT_TYPE).signature for name in _ROOTS]
     return Envelope(TRUST_ROOT_TYPE, payload, tuple(signatures)).to_bytes()
 
 
 def _root_case(name: str, code: str, spoils: str, *chain: bytes, seen: bool = False, now: int = NOW) -> Case:
-    return Case(f"root-{name}.jsonl", "root", code, spoils, lines(*chain), now=now, seen=seen)
+    return Case(f"root-{name}.jsonl", "root", code, spoils, join_lines(*chain), now=now, seen=seen)
 
 
 def successions() -> Iterator[Case]:
@@ -85,12 +85,12 @@ def successions() -> Iterator[Case]:
     yield _root_case("rolled-back-in-chain", "trust_root_rolled_back", older, FIRST, SECOND_ROOT, FIRST)
     fork = replace(NEXT_ROOT, thresholds=Thresholds(2, 2))
     forked = "another version 2 than the one seen"
-    yield _root_case("forked", "trust_root_forked", forked, FIRST, _root(fork, *_OLD), seen=True)
+    yield _root_case("forked", "trust_root_forked", forked, FIRST, _root(fork, *_ROOTS), seen=True)
     third = root_of(keys, version=3, previous=ROOT.sha256)
-    yield _root_case("gap", "trust_root_gap", "version 3 right after version 1", FIRST, _root(third, *_OLD))
+    yield _root_case("gap", "trust_root_gap", "version 3 right after version 1", FIRST, _root(third, *_ROOTS))
     stranger = replace(NEXT_ROOT, previous_sha256=fixed("other root"))
     yield _root_case(
-        "other-predecessor", "trust_root_not_successor", "follows another root", FIRST, _root(stranger, *_OLD)
+        "other-predecessor", "trust_root_not_successor", "follows another root", FIRST, _root(stranger, *_ROOTS)
     )
     usurped = _with_signers("root-three", "root-four")
     new = ("root-three", "root-four")
@@ -100,17 +100,17 @@ def successions() -> Iterator[Case]:
     yield _root_case("one-signer", "trust_root_unsigned", "one of two signers", FIRST, _root(NEXT_ROOT, "root-one"))
     by_notaries = _root(NEXT_ROOT, "notary-a", "notary-b")
     yield _root_case("signed-by-notaries", "trust_root_unsigned", "signed by two notaries", FIRST, by_notaries)
-    unaccepted = _root(usurped, *_OLD)
+    unaccepted = _root(usurped, *_ROOTS)
     yield _root_case(
         "new-signers-silent", "trust_root_self_unsigned", "its new signers did not sign", FIRST, unaccepted
     )
     rogue = replace(ROOT, thresholds=Thresholds(2, 2))
-    yield _root_case("not-pinned", "trust_root_not_pinned", "another first root", _root(rogue, *_OLD))
+    yield _root_case("not-pinned", "trust_root_not_pinned", "another first root", _root(rogue, *_ROOTS))
     yield _root_case("expired", "trust_root_expired", "nobody renewed it", FIRST, now=NOW + 61 * DAY)
     one = sign_envelope(NEXT_ROOT.to_bytes(), SIGNERS["root-one"], payload_type=TRUST_ROOT_TYPE).signature
     twice = Envelope(TRUST_ROOT_TYPE, NEXT_ROOT.to_bytes(), (one, one)).to_bytes()
     yield _root_case("one-signer-twice", "envelope_key_repeated", "one signer's signature twice", FIRST, twice)
-    statement = signed(NEXT_ROOT.to_bytes(), "root-one")
+    statement = sign(NEXT_ROOT.to_bytes(), "root-one")
     yield _root_case("as-statement", "payload_type_wrong", "signed as a statement", FIRST, statement)
     changed = Envelope(TRUST_ROOT_TYPE, NEXT_ROOT.to_bytes(), _stale_signatures()).to_bytes()
     yield _root_case("stale-signature", "signature_invalid", "the signatures are those of another root", FIRST, changed)
@@ -124,7 +124,7 @@ def _with_signers(*names: str) -> TrustRoot:
 
 def _stale_signatures() -> tuple[Signature, ...]:
     payload = replace(NEXT_ROOT, thresholds=Thresholds(2, 2)).to_bytes()
-    return tuple(sign_envelope(payload, SIGNERS[name], payload_type=TRUST_ROOT_TYPE).signature for name in _OLD)
+    return tuple(sign_envelope(payload, SIGNERS[name], payload_type=TRUST_ROOT_TYPE).signature for name in _ROOTS)
 
 
 def root_keys() -> Iterator[Case]:
@@ -134,10 +134,10 @@ def root_keys() -> Iterator[Case]:
     def find(value: Json, key_id: str) -> Json:
         return next(key for key in value["keys"] if key["key_id"] == key_id)
 
-    def two_names(value: Json) -> None:
+    def repeat_key(value: Json) -> None:
         value["keys"].append({**find(value, b.key_id), "identity": "notary-c"})
 
-    def compressed(value: Json) -> None:
+    def add_alias(value: Json) -> None:
         loaded = load_der_public_key(b.public.der)
         assert isinstance(loaded, ec.EllipticCurvePublicKey)  # noqa: S101 - the kit's key is one
         point = loaded.public_bytes(Encoding.X962, PublicFormat.CompressedPoint)
@@ -146,30 +146,30 @@ def root_keys() -> Iterator[Case]:
         alias = {"key_id": hashlib.sha256(der).hexdigest(), "public_key": base64.b64encode(der).decode()}
         value["keys"].append({**find(value, b.key_id), **alias, "identity": "notary-c"})
 
-    def swapped(value: Json) -> None:
+    def swap_algorithm(value: Json) -> None:
         find(value, b.key_id)["algorithm"] = "ed25519"
 
-    def borrowed(value: Json) -> None:
+    def change_key_id(value: Json) -> None:
         find(value, b.key_id)["key_id"] = fixed("chosen id")
 
-    def shared(value: Json) -> None:
+    def share_key(value: Json) -> None:
         find(value, KEYS["operator-ruth"].key_id)["roles"] = ["break-glass", "notary"]
 
-    def both_sides(value: Json) -> None:
+    def share_identity(value: Json) -> None:
         find(value, KEYS["operator-ruth"].key_id)["identity"] = "notary-a"
 
     for name, code, spoils, change in (
-        ("steward-breaks-glass", "trust_root_identity_shared", "notary-a also breaks the glass", both_sides),
-        ("one-key-two-names", "trust_root_key_repeated", "one notary's key under two names", two_names),
+        ("steward-breaks-glass", "trust_root_identity_shared", "notary-a also breaks the glass", share_identity),
+        ("one-key-two-names", "trust_root_key_repeated", "one notary's key under two names", repeat_key),
         (
             "compressed-alias",
             "public_key_malformed",
             "the same key again, its point compressed, under another name",
-            compressed,
+            add_alias,
         ),
-        ("algorithm-swapped", "trust_root_key_algorithm", "says Ed25519 of an ECDSA key", swapped),
-        ("chosen-key-id", "trust_root_key_id", "a key id that is not the key's", borrowed),
-        ("break-glass-shared", "trust_root_role_shared", "a break-glass key that may also sign verdicts", shared),
+        ("algorithm-swapped", "trust_root_key_algorithm", "says Ed25519 of an ECDSA key", swap_algorithm),
+        ("chosen-key-id", "trust_root_key_id", "a key id that is not the key's", change_key_id),
+        ("break-glass-shared", "trust_root_role_shared", "a break-glass key that may also sign verdicts", share_key),
         ("threshold-zero", "trust_root_threshold", "no notary needed", put("thresholds", "notary", value=0)),
         (
             "threshold-unreachable",
@@ -193,8 +193,8 @@ def overrides() -> Iterator[Case]:
     yield case("unsigned", "override_unsigned", "nobody signed it", unsigned)
     yield case("replayed", "override_replayed", "it was used before", good, used=True)
     yield case("expired", "override_expired", "at the microsecond of its expiry", good, now=EXPIRES)
-    of_pass = spoiled(OVERRIDE, put("fail_proof_id", value=PROOF_ID))
-    yield case("of-pass", "override_of_pass", "for a proof that passed", signed(of_pass, "operator-ruth"), of_pass=True)
+    of_pass = spoil(OVERRIDE, put("fail_proof_id", value=PROOF_ID))
+    yield case("of-pass", "override_of_pass", "for a proof that passed", sign(of_pass, "operator-ruth"), of_pass=True)
     for name, code, spoils, change in (
         (
             "wrong-table",
@@ -221,15 +221,15 @@ def overrides() -> Iterator[Case]:
         ("other-operator", "signer_name_wrong", "in another operator's name", put("operator", value="operator-tom")),
         ("without-reason", "document_value_invalid", "no reason", put("reason", value=" ")),
     ):
-        yield case(name, code, spoils, signed(spoiled(OVERRIDE, change), "operator-ruth"))
+        yield case(name, code, spoils, sign(spoil(OVERRIDE, change), "operator-ruth"))
     for signer, code, spoils in (
         ("notary-a", "override_signed_by_steward", "signed with the Steward's signing key"),
         ("log-keeper", "override_signed_by_steward", "signed with the Steward's log key"),
         ("operator-tom", "key_role_wrong", "signed with an operator's everyday key"),
         ("rogue", "key_unknown", "signed with a key that nobody trusts"),
     ):
-        yield case(f"by-{signer}", code, spoils, signed(spoiled(OVERRIDE, put("operator", value=signer)), signer))
-    proof = signed(payload_of(FAIL_PROOF), "operator-ruth")
+        yield case(f"by-{signer}", code, spoils, sign(spoil(OVERRIDE, put("operator", value=signer)), signer))
+    proof = sign(payload_of(FAIL_PROOF), "operator-ruth")
     yield case("is-a-proof", "predicate_type_wrong", "a proof signed with the break-glass key", proof)
 
 
@@ -246,8 +246,8 @@ def approvals() -> Iterator[Case]:
         yield case(f"{kind}-unsigned", "approval_unsigned", "nobody signed it", unsigned)
         yield case(f"{kind}-expired", "approval_expired", "at the microsecond of its expiry", data, now=EXPIRES)
         late = put("expires_at", value=ISSUED + APPROVAL_LIFETIME_MAX_MICROS + 1)
-        kept = signed(spoiled(good, late), "operator-tom")
-        yield case(f"{kind}-lifetime", "approval_lifetime_invalid", "kept for later", kept)
+        valid_too_long = sign(spoil(good, late), "operator-tom")
+        yield case(f"{kind}-lifetime", "approval_lifetime_invalid", "kept for later", valid_too_long)
         for signer, code, spoils in (
             ("notary-a", "approval_signed_by_steward", "signed with the Steward's signing key"),
             ("log-keeper", "approval_signed_by_steward", "signed with the Steward's log key"),
@@ -255,26 +255,26 @@ def approvals() -> Iterator[Case]:
             ("source-payments", "key_role_wrong", "signed with a source's key"),
             ("rogue", "key_unknown", "signed with a key that nobody trusts"),
         ):
-            by = signed(spoiled(good, put("operator", value=signer)), signer)
+            by = sign(spoil(good, put("operator", value=signer)), signer)
             yield case(f"{kind}-by-{signer}", code, spoils, by)
-        other = signed(spoiled(good, put("operator", value="operator-ruth")), "operator-tom")
+        other = sign(spoil(good, put("operator", value="operator-ruth")), "operator-tom")
         yield case(f"{kind}-other-operator", "signer_name_wrong", "in another operator's name", other)
-    changed = signed(spoiled(PROTECTION, put("contract", value="product: other\n")), "operator-tom")
+    changed = sign(spoil(PROTECTION, put("contract", value="product: other\n")), "operator-tom")
     yield case("protection-other-contract", "contract_mismatch", "another contract than the one it names", changed)
-    without = signed(spoiled(PROTECTION, put("contract", value=None)), "operator-tom")
+    without = sign(spoil(PROTECTION, put("contract", value=None)), "operator-tom")
     yield case("protection-without-contract", "document_value_invalid", "the contract is left out", without)
-    unbound = signed(spoiled(PROTECTION, lambda predicate: predicate["target"].pop("snapshot_id")), "operator-tom")
+    unbound = sign(spoil(PROTECTION, lambda predicate: predicate["target"].pop("snapshot_id")), "operator-tom")
     yield case("protection-without-snapshot", "document_key_missing", "does not say what main showed", unbound)
     for name, spoils, value in (
         ("snapshot-below-zero", "main showed the snapshot -1, which is Iceberg's word for none", "-1"),
         ("snapshot-too-large", "main showed a snapshot of 64 bits", str(2**63)),
         ("snapshot-number", "the snapshot that main showed is a number, which loses digits elsewhere", 1),
     ):
-        wrong = signed(spoiled(PROTECTION, put("target", "snapshot_id", value=value)), "operator-tom")
+        wrong = sign(spoil(PROTECTION, put("target", "snapshot_id", value=value)), "operator-tom")
         yield case(f"protection-{name}", "document_value_invalid", spoils, wrong)
-    still = signed(spoiled(MIGRATION, put("after", value=MIGRATION.before.to_json())), "operator-tom")
-    yield case("migration-of-nothing", "document_value_invalid", "from a state to itself", still)
-    swapped = signed(payload_of(PROTECTION), "operator-tom")
+    same = sign(spoil(MIGRATION, put("after", value=MIGRATION.before.to_json())), "operator-tom")
+    yield case("migration-of-nothing", "document_value_invalid", "from a state to itself", same)
+    swapped = sign(payload_of(PROTECTION), "operator-tom")
     yield case("migration-is-a-protection", "predicate_type_wrong", "a protection handed in as a migration", swapped)
 
 
@@ -286,11 +286,11 @@ def attestations() -> Iterator[Case]:
 
     good = sign_statement(ATTESTATION, SIGNERS["source-payments"]).to_bytes()
     yield case("stale", "attestation_stale", "a day and a minute old", good, now=NOW + DAY)
-    other = spoiled(ATTESTATION, put("attestor", value="source-other"))
-    yield case("not-registered", "attestor_not_registered", "another source's attestor", signed(other, "source-other"))
-    by_notary = spoiled(ATTESTATION, put("attestor", value="notary-a"))
-    yield case("by-notary", "key_role_wrong", "signed by the Steward", signed(by_notary, "notary-a"))
-    yield case("by-stranger", "key_unknown", "signed by the producer", signed(payload_of(ATTESTATION), "rogue"))
+    other = spoil(ATTESTATION, put("attestor", value="source-other"))
+    yield case("not-registered", "attestor_not_registered", "another source's attestor", sign(other, "source-other"))
+    by_notary = spoil(ATTESTATION, put("attestor", value="notary-a"))
+    yield case("by-notary", "key_role_wrong", "signed by the Steward", sign(by_notary, "notary-a"))
+    yield case("by-stranger", "key_unknown", "signed by the producer", sign(payload_of(ATTESTATION), "rogue"))
     for name, code, spoils, change in (
         ("other-name", "signer_name_wrong", "in another attestor's name", put("attestor", value="source-other")),
         (
@@ -304,7 +304,7 @@ def attestations() -> Iterator[Case]:
         ("wrong-epoch", "attestation_wrong_epoch", "of the epoch before", put("epoch", value="6")),
         ("future", "statement_from_future", "issued two minutes from now", put("issued_at", value=NOW + 120 * SECOND)),
     ):
-        yield case(name, code, spoils, signed(spoiled(ATTESTATION, change), "source-payments"))
+        yield case(name, code, spoils, sign(spoil(ATTESTATION, change), "source-payments"))
 
 
 def bundles() -> Iterator[Case]:
@@ -335,7 +335,7 @@ def _bundle(proof: Proof) -> bytes:
     appended = log.append([entry(0), entry(1), proof_entry, entry(3), entry(4)])
     inclusion = log.prove_inclusion(2, appended.size)
     text = LogProof(2, inclusion.hashes, appended.checkpoint.note).to_bytes().decode()
-    return ProofBundle((LoggedEnvelope(envelope, NOW, text),)).to_bytes()
+    return ProofBundle((LoggedProof(envelope, NOW, text),)).to_bytes()
 
 
 BUNDLE: Final = _bundle(PROOF)

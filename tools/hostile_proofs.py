@@ -14,7 +14,7 @@ from pvdm.model.statements.proof import PROOF_LIFETIME_MAX_MICROS, Proof
 from pvdm.trust.envelope import ENVELOPE_SIZE_MAX_BYTES, Envelope, Signature, pae
 from pvdm.trust.statement import payload_of
 from pvdm.trust.verify import NOTARY_ENVELOPES_MAX, sign_statement
-from tools.hostile_case import Case, Json, Spoil, join_changes, lines, put, raw_signature, signed, signed_raw, spoiled
+from tools.hostile_case import Case, Json, Spoil, join_changes, join_lines, put, raw_signature, sign, spoil, wrap
 from tools.proof_kit import (
     CORE,
     DAY,
@@ -33,9 +33,10 @@ from tools.proof_kit import (
 )
 
 _P256_ORDER: Final = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
-_A: Final = SIGNERS["notary-a"]
-_GOOD: Final = payload_of(PROOF)
-_ENVELOPE: Final = sign_statement(PROOF, _A)
+_SIGNER: Final = SIGNERS["notary-a"]
+# The good proof: its payload, its envelope, and the envelope's bytes.
+_PAYLOAD: Final = payload_of(PROOF)
+_ENVELOPE: Final = sign_statement(PROOF, _SIGNER)
 _BYTES: Final = _ENVELOPE.to_bytes()
 
 
@@ -43,59 +44,59 @@ def _case(name: str, code: str, spoils: str, data: bytes, **facts: bool | int) -
     return Case(f"proof-{name}.json", "publish", code, spoils, data, **facts)  # type: ignore[arg-type]
 
 
-def _changed(name: str, code: str, spoils: str, change: Spoil) -> Case:
+def _change(name: str, code: str, spoils: str, change: Spoil) -> Case:
     """The good proof with a change, signed again by its notary."""
-    return _case(name, code, spoils, signed(spoiled(PROOF, change), "notary-a"))
+    return _case(name, code, spoils, sign(spoil(PROOF, change), "notary-a"))
 
 
 def verdicts() -> Iterator[Case]:
     """Proofs whose verdict is not what it looks like."""
-    stale = sign_statement(FAIL_PROOF, _A).signature
+    stale = sign_statement(FAIL_PROOF, _SIGNER).signature
     yield _case(
         "flipped-verdict",
         "signature_invalid",
         "FAIL was turned into PASS, commitments too; the signature is still that over FAIL",
-        signed_raw(_GOOD, stale.key_id, stale.value),
+        wrap(_PAYLOAD, stale.key_id, stale.value),
     )
-    fail = sign_statement(FAIL_PROOF, _A).to_bytes()
+    fail = sign_statement(FAIL_PROOF, _SIGNER).to_bytes()
     yield _case("fail-verdict", "verdict_not_pass", "a genuine FAIL proof is brought to publish", fail)
-    yield _changed(
+    yield _change(
         "pass-with-classes",
         "verdict_invalid",
         "PASS that names a failure",
         put("core", "verdict", "classes", value=["missing"]),
     )
-    yield _changed(
+    yield _change(
         "fail-without-classes",
         "verdict_invalid",
         "FAIL that names none",
         put("core", "verdict", "outcome", value="FAIL"),
     )
-    yield _changed(
+    yield _change(
         "counts-disagree",
         "proof_counts_disagree",
         "PASS with six rows missing",
         put("core", "rows", "staged", value="48204"),
     )
-    yield _changed(
+    yield _change(
         "counts-unknown",
         "proof_counts_disagree",
         "PASS without a row count",
         put("core", "rows", value={"intent": None, "staged": None}),
     )
-    yield _changed(
+    yield _change(
         "commitments-disagree",
         "proof_commitments_disagree",
         "PASS over two different digests",
         put("notary", "commitments", 0, "staged", value=fixed("other")),
     )
-    yield _changed(
+    yield _change(
         "commitment-missing",
         "proof_commitment_missing",
         "PASS without the content digest",
         lambda predicate: predicate["notary"]["commitments"].pop(0),
     )
-    yield _changed(
+    yield _change(
         "commitment-unknown",
         "proof_commitment_unknown",
         "a commitment to a projection that the core does not describe",
@@ -105,7 +106,6 @@ def verdicts() -> Iterator[Case]:
 
 def targets() -> Iterator[Case]:
     """Genuine proofs of something else."""
-    core = "core"
     for name, code, path, value in (
         ("contract", "proof_wrong_contract", ("attempt", "contract_sha256"), fixed("other contract")),
         ("workload", "proof_wrong_workload", ("attempt", "workload_id"), "orders-2026-11-13"),
@@ -136,34 +136,35 @@ def targets() -> Iterator[Case]:
             "s3://lake/elsewhere/part-0.parquet",
         ),
     ):
-        yield _changed(f"wrong-{name}", code, f"a genuine proof of another {name}", put(core, *path, value=value))
-    append = join_changes(put(core, "target", "operation", value="append"), put(core, "files", "removed", value=[]))
-    yield _changed("wrong-operation", "proof_wrong_operation", "a genuine proof of an append", append)
-    yield _changed(
+        change = put("core", *path, value=value)
+        yield _change(f"wrong-{name}", code, f"a genuine proof of another {name}", change)
+    append = join_changes(put("core", "target", "operation", value="append"), put("core", "files", "removed", value=[]))
+    yield _change("wrong-operation", "proof_wrong_operation", "a genuine proof of an append", append)
+    yield _change(
         "dropped-file",
         "proof_wrong_files",
         "a genuine proof of two of the three files",
         lambda predicate: predicate["core"]["files"]["added"].pop(),
     )
-    changed = spoiled(PROOF, put("subject", 1, "digest", "sha256", value=fixed("other bytes")), resubject=False)
+    changed = spoil(PROOF, put("subject", 1, "digest", "sha256", value=fixed("other bytes")), resubject=False)
     yield _case(
         "changed-file-digest",
         "subject_mismatch",
         "the subject names other bytes for a file than the core",
-        signed(changed, "notary-a"),
+        sign(changed, "notary-a"),
     )
-    stale = spoiled(PROOF, put("core", "files", "added", 0, "published_sha256", value=fixed("other bytes")))
+    changed = spoil(PROOF, put("core", "files", "added", 0, "published_sha256", value=fixed("other bytes")))
     yield _case(
         "changed-file-digest-unsigned",
         "signature_invalid",
         "core and subject name other bytes; the signature is the old one",
-        signed_raw(stale, _A.public.key_id, _ENVELOPE.signature.value),
+        wrap(changed, _SIGNER.public.key_id, _ENVELOPE.signature.value),
     )
     yield _case(
         "subject-file-missing",
         "subject_mismatch",
         "a file of the core is not in the subject",
-        signed(spoiled(PROOF, lambda statement: statement["subject"].pop(), resubject=False), "notary-a"),
+        sign(spoil(PROOF, lambda statement: statement["subject"].pop(), resubject=False), "notary-a"),
     )
 
 
@@ -173,19 +174,19 @@ def times() -> Iterator[Case]:
     yield _case("expired", "proof_expired", "the good proof at the microsecond of its expiry", _BYTES, now=EXPIRES)
     issued = put("notary", "issued_at", value=NOW + 120 * SECOND)
     later = join_changes(issued, put("notary", "expires_at", value=NOW + DAY))
-    yield _changed("future", "statement_from_future", "issued two minutes from now", later)
+    yield _change("future", "statement_from_future", "issued two minutes from now", later)
     long = put("notary", "expires_at", value=ISSUED + PROOF_LIFETIME_MAX_MICROS + 1)
-    yield _changed("lifetime", "proof_lifetime_invalid", "good for more than a week", long)
+    yield _change("lifetime", "proof_lifetime_invalid", "good for more than a week", long)
     backwards = put("notary", "expires_at", value=ISSUED - 1)
-    yield _changed("expires-before-issue", "proof_lifetime_invalid", "expires before it was issued", backwards)
-    yield _changed(
+    yield _change("expires-before-issue", "proof_lifetime_invalid", "expires before it was issued", backwards)
+    yield _change(
         "other-epoch", "proof_wrong_epoch", "of the epoch before", put("notary", "epoch", value=str(EPOCH - 1))
     )
-    yield _changed(
+    yield _change(
         "key-of-other-epoch", "key_epoch_wrong", "of an epoch that is not the key's", put("notary", "epoch", value="99")
     )
-    stale = "the trust root was not renewed"
-    yield _case("expired-trust-root", "trust_root_expired", stale, _BYTES, now=NOW + 61 * DAY)
+    late = NOW + 61 * DAY
+    yield _case("expired-trust-root", "trust_root_expired", "the trust root was not renewed", _BYTES, now=late)
 
 
 def signers() -> Iterator[Case]:
@@ -201,7 +202,7 @@ def signers() -> Iterator[Case]:
         ("root-key", "root-one", "root-one", "key_role_wrong", "signed with a root signer's key"),
         ("other-name", "notary-a", "notary-b", "signer_name_wrong", "signed by notary-a in the name of notary-b"),
     ):
-        data = signed(spoiled(PROOF, put("notary", "notary", value=identity)), signer)
+        data = sign(spoil(PROOF, put("notary", "notary", value=identity)), signer)
         yield _case(name, code, spoils, data)
     by_b = payload_of(Proof(CORE, notary_part("notary-b")))
     ecdsa = raw_signature(by_b, SIGNERS["notary-b"])
@@ -211,29 +212,29 @@ def signers() -> Iterator[Case]:
         "algorithm-swapped",
         "signature_form_invalid",
         "an ECDSA signature under the id of an Ed25519 key",
-        signed_raw(_GOOD, _A.public.key_id, raw_signature(_GOOD, SIGNERS["notary-b"])),
+        wrap(_PAYLOAD, _SIGNER.public.key_id, raw_signature(_PAYLOAD, SIGNERS["notary-b"])),
     )
     yield _case(
         "second-spelling",
         "signature_form_invalid",
         "the ECDSA signature with n - s, which a stranger can make",
-        signed_raw(by_b, SIGNERS["notary-b"].public.key_id, high),
+        wrap(by_b, SIGNERS["notary-b"].public.key_id, high),
     )
     yield _case(
         "other-hand",
         "signature_invalid",
         "another key's signature under notary-a's key id",
-        signed_raw(_GOOD, _A.public.key_id, raw_signature(_GOOD, SIGNERS["rogue"])),
+        wrap(_PAYLOAD, _SIGNER.public.key_id, raw_signature(_PAYLOAD, SIGNERS["rogue"])),
     )
     yield _case(
         "without-encoding",
         "signature_invalid",
         "signed over the bare payload, without type and length",
-        signed_raw(_GOOD, _A.public.key_id, _A.sign(_GOOD)),
+        wrap(_PAYLOAD, _SIGNER.public.key_id, _SIGNER.sign(_PAYLOAD)),
     )
     flipped = bytes([_ENVELOPE.signature.value[0] ^ 1]) + _ENVELOPE.signature.value[1:]
     yield _case(
-        "flipped-bit", "signature_invalid", "one bit of the signature", signed_raw(_GOOD, _A.public.key_id, flipped)
+        "flipped-bit", "signature_invalid", "one bit of the signature", wrap(_PAYLOAD, _SIGNER.public.key_id, flipped)
     )
 
 
@@ -263,7 +264,10 @@ def envelope_parts() -> Iterator[Case]:
     """Envelopes in canonical JSON whose parts are not what they must be."""
     whole = json.loads(_BYTES)
     payload, signature = whole["payload"], whole["signatures"][0]
-    text = Envelope("text/plain", _GOOD, (Signature(_A.public.key_id, _A.sign(pae("text/plain", _GOOD))),))
+    url_safe_payload, url_safe_signature = _url_safe()
+    text = Envelope(
+        "text/plain", _PAYLOAD, (Signature(_SIGNER.public.key_id, _SIGNER.sign(pae("text/plain", _PAYLOAD))),)
+    )
     yield _case("other-payload-type", "payload_type_wrong", "signed as text/plain", text.to_bytes())
     offered: list[tuple[str, str, str, Json]] = [
         ("unsigned", "envelope_unsigned", "no signature", {**whole, "signatures": []}),
@@ -304,7 +308,7 @@ def envelope_parts() -> Iterator[Case]:
             "url-safe-base64",
             "envelope_base64_invalid",
             "the URL's alphabet",
-            {**whole, "payload": _url_safe()[0], "signatures": [_url_safe()[1]]},
+            {**whole, "payload": url_safe_payload, "signatures": [url_safe_signature]},
         ),
         (
             "base64-newline",
@@ -325,7 +329,7 @@ def envelope_parts() -> Iterator[Case]:
 
 def _signature_by_b() -> dict[str, str]:
     key_id = SIGNERS["notary-b"].public.key_id
-    return {"keyid": key_id, "sig": base64.b64encode(raw_signature(_GOOD, SIGNERS["notary-b"])).decode()}
+    return {"keyid": key_id, "sig": base64.b64encode(raw_signature(_PAYLOAD, SIGNERS["notary-b"])).decode()}
 
 
 def _with_signature(**changed: str) -> Json:
@@ -337,12 +341,10 @@ def _with_signature(**changed: str) -> Json:
 def _url_safe() -> tuple[str, dict[str, str]]:
     """Payload and signature in the URL-safe alphabet of base64."""
     # Tildes, question marks and angle brackets in the reason give + and / in base64, where the alphabets differ.
-    payload = spoiled(
-        PROOF, put("core", "projections", 0, "excluded", 0, "reason", value="~~~???>>> set by the writer")
-    )
-    signature = raw_signature(payload, _A)
+    payload = spoil(PROOF, put("core", "projections", 0, "excluded", 0, "reason", value="~~~???>>> set by the writer"))
+    signature = raw_signature(payload, _SIGNER)
     text = base64.urlsafe_b64encode(payload).decode()
-    return text, {"keyid": _A.public.key_id, "sig": base64.urlsafe_b64encode(signature).decode()}
+    return text, {"keyid": _SIGNER.public.key_id, "sig": base64.urlsafe_b64encode(signature).decode()}
 
 
 def _with_loose_bits(text: str) -> str:
@@ -375,51 +377,51 @@ def statements() -> Iterator[Case]:
         ),
         ("extra-statement-key", "document_key_unknown", "a key beside the predicate", put("note", value="trust me")),
     ):
-        yield _case(name, code, spoils, signed(spoiled(PROOF, change, resubject=False), "notary-a"))
-    yield _changed(
+        yield _case(name, code, spoils, sign(spoil(PROOF, change, resubject=False), "notary-a"))
+    yield _change(
         "extra-core-key", "document_key_unknown", "a key that means nothing", put("core", "waived", value=True)
     )
-    yield _changed(
+    yield _change(
         "missing-plan",
         "document_key_missing",
         "no plan hash",
         lambda predicate: predicate["core"]["attempt"].pop("plan_sha256"),
     )
-    yield _changed(
+    yield _change(
         "attempt-zero",
         "document_value_invalid",
         "the attempt before the first",
         put("core", "attempt", "number", value=0),
     )
-    yield _changed(
+    yield _change(
         "snapshot-as-number",
         "document_value_invalid",
         "a 64-bit number as JSON number",
         put("core", "staged", "snapshot_id", value=2),
     )
-    yield _changed("file-twice", "document_value_invalid", "a file is listed twice", _twice)
-    yield _changed(
+    yield _change("file-twice", "document_value_invalid", "a file is listed twice", _list_file_twice)
+    yield _change(
         "unsorted-files",
         "document_value_invalid",
         "the files in another order",
         lambda predicate: predicate["core"]["files"]["added"].reverse(),
     )
-    yield _changed(
+    yield _change(
         "append-that-removes",
         "document_value_invalid",
         "an append with removed files",
         put("core", "target", "operation", value="append"),
     )
-    doubled = _GOOD.replace(b'"verdict":{', b'"verdict":{"classes":["missing"],"outcome":"FAIL"},"verdict":{')
-    yield _case("two-verdicts", "json_duplicate_key", "the core has two verdicts", signed(doubled, "notary-a"))
+    doubled = _PAYLOAD.replace(b'"verdict":{', b'"verdict":{"classes":["missing"],"outcome":"FAIL"},"verdict":{')
+    yield _case("two-verdicts", "json_duplicate_key", "the core has two verdicts", sign(doubled, "notary-a"))
     yield _case(
-        "payload-trailing", "json_trailing_bytes", "bytes behind the statement", signed(_GOOD + b" ", "notary-a")
+        "payload-trailing", "json_trailing_bytes", "bytes behind the statement", sign(_PAYLOAD + b" ", "notary-a")
     )
-    loose = json.dumps(json.loads(_GOOD)).encode()
-    yield _case("payload-white-space", "json_not_canonical", "the statement with spaces", signed(loose, "notary-a"))
+    loose = json.dumps(json.loads(_PAYLOAD)).encode()
+    yield _case("payload-white-space", "json_not_canonical", "the statement with spaces", sign(loose, "notary-a"))
 
 
-def _twice(predicate: dict[str, dict[str, dict[str, list[object]]]]) -> None:
+def _list_file_twice(predicate: dict[str, dict[str, dict[str, list[object]]]]) -> None:
     added = predicate["core"]["files"]["added"]
     added.insert(0, added[0])
 
@@ -428,15 +430,15 @@ def quorums() -> Iterator[Case]:
     """Several envelopes for a threshold of two notaries, of which too few count."""
     b = SIGNERS["notary-b"]
     by_b = sign_statement(Proof(CORE, notary_part("notary-b")), b).to_bytes()
-    second = signed(_GOOD, "notary-a-second")
+    second = sign(_PAYLOAD, "notary-a-second")
 
     def case(name: str, code: str, spoils: str, *offered: bytes) -> Case:
-        return Case(f"quorum-{name}.jsonl", "quorum", code, spoils, lines(*offered))
+        return Case(f"quorum-{name}.jsonl", "quorum", code, spoils, join_lines(*offered))
 
     yield case("one-notary", "threshold_not_met", "one of two", _BYTES)
     yield case("duplicate-signer", "notary_repeated", "the same envelope twice", _BYTES, _BYTES)
     yield case("two-keys-one-notary", "notary_repeated", "one notary with two of its keys", _BYTES, second)
-    other_name = signed(spoiled(PROOF, put("notary", "notary", value="notary-b")), "notary-a-second")
+    other_name = sign(spoil(PROOF, put("notary", "notary", value="notary-b")), "notary-a-second")
     yield case("one-notary-two-names", "signer_name_wrong", "notary-a again, as notary-b", _BYTES, other_name)
     yield case(
         "too-many", "envelope_count", "more envelopes than notaries can be", *[_BYTES] * (NOTARY_ENVELOPES_MAX + 1)
@@ -449,7 +451,7 @@ def quorums() -> Iterator[Case]:
         ("source-snapshot", put("core", "sources", 0, "snapshot_id", value="1")),
         ("parameters", put("core", "attempt", "parameters", "business_date", value="2026-11-13")),
     ):
-        differs = signed(spoiled(Proof(CORE, notary_part("notary-b")), change), "notary-b")
+        differs = sign(spoil(Proof(CORE, notary_part("notary-b")), change), "notary-b")
         yield case(
             f"cores-differ-in-{name}", "cores_differ", f"notary-b says something else about {name}", _BYTES, differs
         )

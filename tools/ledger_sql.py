@@ -158,7 +158,7 @@ def _sqlite_trigger(name: str, when: str, condition: str | None, message: str) -
 def _sqlite_event(table: Table, event: str) -> str:
     old = f"json_object({_json_arguments(table, 'OLD', 'sqlite')})" if event == "UPDATE" else "NULL"
     return (
-        f"CREATE TRIGGER {table.name}_event_{event.lower()} AFTER {event} ON {table.name}\nBEGIN\n"  # noqa: S608 - no value
+        f"CREATE TRIGGER {table.name}_event_{event.lower()} AFTER {event} ON {table.name}\nBEGIN\n"  # noqa: S608 - no value in it
         f"    INSERT INTO events (at_micros, kind, subject, row_key, old, new)\n"
         f"    VALUES (NEW.at_micros, '{event.lower()}', '{table.name}', {row_key(table, 'NEW')},\n"
         f"        {old},\n        json_object({_json_arguments(table, 'NEW', 'sqlite')}));\nEND"

@@ -72,15 +72,15 @@ def _alternatives(value: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _inner_mappings(value: dict[str, Any], defs: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
-    """The mappings with keys of their own inside a value, each with what its path adds to the value's."""
+    """The mappings with keys of their own inside a value, each with the suffix that leads from the value to it."""
     found: list[tuple[str, dict[str, Any]]] = []
-    for schema in (_resolve_ref(each, defs) for each in _alternatives(value)):
+    for schema in (_resolve_ref(alternative, defs) for alternative in _alternatives(value)):
         if "properties" in schema:
             found.append(("", schema))
         for part, suffix in (
             (schema.get("items"), "[]"),
             (schema.get("additionalProperties"), ".NAME"),
-            *((each, ".NAME") for each in schema.get("patternProperties", {}).values()),
+            *((pattern, ".NAME") for pattern in schema.get("patternProperties", {}).values()),
         ):
             if isinstance(part, dict):
                 found += [(suffix + inner_suffix, inner) for inner_suffix, inner in _inner_mappings(part, defs)]
@@ -89,16 +89,16 @@ def _inner_mappings(value: dict[str, Any], defs: dict[str, Any]) -> list[tuple[s
 
 def _value_text(value: dict[str, Any], defs: dict[str, Any]) -> str:
     """The column "value": all alternatives. A size is one phrase, although it is a number or a text."""
-    texts = [_alternative_text(_resolve_ref(each, defs), defs) for each in _alternatives(value)]
+    texts = [_alternative_text(_resolve_ref(alternative, defs), defs) for alternative in _alternatives(value)]
     size = PATTERNS[SIZE]
-    return size if size in texts else " or ".join(each for each in texts if each != "null")
+    return size if size in texts else " or ".join(text for text in texts if text != "null")
 
 
 def _alternative_text(value: dict[str, Any], defs: dict[str, Any]) -> str:
     if "const" in value:
         return f"`{'true' if value['const'] is True else value['const']}`"
     if "enum" in value:
-        return ", ".join(f"`{each}`" for each in value["enum"])
+        return ", ".join(f"`{name}`" for name in value["enum"])
     match value["type"]:
         case "string":
             if "pattern" in value:

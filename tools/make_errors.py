@@ -76,7 +76,7 @@ def page() -> str:
 def _rows(code: str, entry: Entry) -> list[str]:
     """One row for a code, then one for each of its reasons."""
     exits = ", ".join(str(KINDS[kind].exit_code) for kind in entry.kinds)
-    reasons = [f"| — `{reason}` | {each.when} | |" for reason, each in sorted(entry.reasons.items())]
+    reasons = [f"| — `{name}` | {reason.when} | |" for name, reason in sorted(entry.reasons.items())]
     return [f"| `{code}` | {entry.when} | {exits} |", *reasons]
 
 

@@ -43,7 +43,7 @@ def page() -> str:
 
 
 def section(machine: Machine) -> str:
-    """One machine: what has these states, table, diagram."""
+    """The section of one machine: what has its states, their table, and a diagram of the steps."""
     rows = [f"| {step.old} | {step.new} | {step.when} |" for step in machine.transitions]
     rows += [f"| {state} | – (terminal) | |" for state in machine.terminal()]
     lines = [
@@ -58,6 +58,7 @@ def section(machine: Machine) -> str:
         "```mermaid",
         "stateDiagram-v2",
         f"    [*] --> {machine.initial}",
+        # An arrow shows the condition up to the first semicolon; the table has all of it.
         *(
             f"    {step.old} --> {step.new}: {step.when.partition(';')[0].replace('`', '')}"
             for step in machine.transitions

@@ -45,7 +45,7 @@ _RANGES: Final = """
 {lines}
 """
 
-# Inclusive, ascending, with at least one assigned code point between two ranges.
+# Inclusive ranges in ascending order, with at least one assigned code point between two of them.
 UNASSIGNED: Final = tuple(
     (int(first, 16), int(last or first, 16)) for first, _, last in (part.partition("-") for part in _RANGES.split())
 )
@@ -58,7 +58,7 @@ def rust_table(ranges: list[tuple[int, int]]) -> str:
     lines = textwrap.indent("\n".join(textwrap.wrap(words, 96, break_on_hyphens=False)), "    ").replace(",0x", ", 0x")
     return f"""//! {ABOUT}
 
-/// Inclusive, ascending, with at least one assigned code point between two ranges.
+/// Inclusive ranges in ascending order, with at least one assigned code point between two of them.
 #[rustfmt::skip]
 pub static UNASSIGNED: &[(u32, u32)] = &[
 {lines}

@@ -58,7 +58,7 @@ import base64, json
 from pvdm.trust.envelope import Signature
 def lenient(data):
     made = json.loads(data)
-    signatures = tuple(Signature(each["keyid"], base64.b64decode(each["sig"])) for each in made["signatures"])
+    signatures = tuple(Signature(part["keyid"], base64.b64decode(part["sig"])) for part in made["signatures"])
     return Envelope(made["payloadType"], base64.b64decode(made["payload"]), signatures)
 statement = proposal.workload_statement
 return PerStatement(
@@ -69,7 +69,7 @@ return PerStatement(
 ANY_KEYS: Final = """
 def key(envelope):
     found = trust.root.find(envelope.signature.key_id)
-    return found or next(each for each in trust.root.keys if RootRole.NOTARY in each.roles)
+    return found or next(trusted for trusted in trust.root.keys if RootRole.NOTARY in trusted.roles)
 return PerStatement(
     tuple(tuple(map(key, of_part)) for of_part in envelopes.proofs),
     None if envelopes.workload is None else key(envelopes.workload),
@@ -224,7 +224,7 @@ def find_failing(copy: Path, parts: Sequence[str]) -> list[str]:
 
 
 def run(wanted: Sequence[str], say: Callable[[str], None]) -> int:
-    """Try every mutation, or those whose check is named; returns how many no test noticed."""
+    """Try every mutation, or those whose check number is in `wanted`; returns how many no test noticed."""
     unnoticed = 0
     with tempfile.TemporaryDirectory(prefix="pvdm-mutants-") as folder:
         copy = Path(folder)

@@ -10,7 +10,7 @@ from collections import Counter
 from pathlib import Path
 
 
-def skipped(report: Path) -> Counter[str]:
+def count_skips(report: Path) -> Counter[str]:
     """How many tests a JUnit report shows as skipped, by reason; expected failures are not skips."""
     reasons: Counter[str] = Counter()
     for case in ET.parse(report).iter("testcase"):  # noqa: S314 - our own pytest wrote it a moment ago
@@ -20,7 +20,7 @@ def skipped(report: Path) -> Counter[str]:
     return reasons
 
 
-def notices(pairs: list[str]) -> list[str]:
+def read_notices(pairs: list[str]) -> list[str]:
     """The first line of every notice file that exists, under its name; `pairs` are `name=path`."""
     found = []
     for pair in pairs:
@@ -41,12 +41,12 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--notice", action="append", default=[], metavar="NAME=FILE")
     parser.add_argument("reports", nargs="*", type=Path)
     options = parser.parse_args(arguments)
-    parts = notices(options.notice)
+    parts = read_notices(options.notice)
     for report in options.reports:
         if not report.is_file():
             parts.append(f"{report} (no report was written)")
             continue
-        parts += [f"{count} tests ({reason})" for reason, count in sorted(skipped(report).items())]
+        parts += [f"{count} tests ({reason})" for reason, count in sorted(count_skips(report).items())]
     print(summary(parts))
     if parts and os.environ.get("PVDM_REQUIRE_SERVICES") == "1":
         print("PVDM_REQUIRE_SERVICES=1: everything must be started, so this run has failed")

@@ -34,7 +34,7 @@ from pvdm.model.statements.core import (
     ProofCore,
     ProvedProjection,
     RowCounts,
-    Staged,
+    StagedBranch,
     Target,
 )
 from pvdm.model.statements.epoch import EpochStage, EpochStatement, RestoreStatement
@@ -226,16 +226,16 @@ _COPIES: Final = f"{VAULT}/{TABLE.uuid}/data/{fixed('attempt', 16)}"
 FILES: Final = FileSet(
     tuple(
         AddedFile(
-            f"{PREFIX}/data/part-{n}.parquet",
-            4_194_304 + n,
-            fixed(f"file {n}"),
-            f"{_COPIES}/part-{n}.parquet",
-            4_193_280 + n,
-            fixed(f"published file {n}"),
+            staged_path=f"{PREFIX}/data/part-{n}.parquet",
+            staged_size_bytes=4_194_304 + n,
+            staged_sha256=fixed(f"file {n}"),
+            published_path=f"{_COPIES}/part-{n}.parquet",
+            published_size_bytes=4_193_280 + n,
+            published_sha256=fixed(f"published file {n}"),
         )
         for n in range(3)
     ),
-    (f"{EMPTY_TABLE.location}/data/old-0.parquet",),
+    removed=(f"{EMPTY_TABLE.location}/data/old-0.parquet",),
 )
 
 
@@ -264,7 +264,7 @@ CORE: Final = ProofCore(
         spec_id=EMPTY_TABLE.default_spec_id,
         format_version=2,
     ),
-    staged=Staged(f"pvdm-{fixed('attempt', 16)}", 7_902_266_124_008_513_407),
+    staged=StagedBranch(f"pvdm-{fixed('attempt', 16)}", 7_902_266_124_008_513_407),
     files=FILES,
     rows=RowCounts(48_210, 48_210),
     sources=(SourceSnapshot(SOURCE, 1_206_533_119_840_177_310, fixed("source freeze root")),),
@@ -292,7 +292,7 @@ def notary_part(notary: str = "notary-a") -> NotaryPart:
 
 
 def failed_part(notary: str = "notary-a") -> NotaryPart:
-    """As `notary_part`, with another commitment to the content digest on the staged side."""
+    """Like `notary_part`, with another commitment to the content digest of the staged rows."""
     content, identity = notary_part(notary).commitments
     changed = Commitments(content.projection, content.intent, fixed(f"{notary} staged content"))
     return NotaryPart(notary, EPOCH, (changed, identity), Isolation.PROCESS, Storage.COPIED, ISSUED, EXPIRES)
@@ -382,10 +382,14 @@ WORKLOAD: Final = WorkloadStatement(
     expires_at=EXPIRES,
 )
 _BEFORE: Final = TableState(
-    contract_sha256(CONTRACT_TEXT), CORE.target.schema_fingerprint, 0, 2, fixed("structure of the table")
+    contract_sha256=contract_sha256(CONTRACT_TEXT),
+    schema_fingerprint=CORE.target.schema_fingerprint,
+    spec_id=0,
+    format_version=2,
+    structure_sha256=fixed("structure of the table"),
 )
-_AFTER: Final = TableState(
-    contract_sha256(CONTRACT_TEXT), fixed("fingerprint table 2"), 0, 2, fixed("structure of the table 2")
+_AFTER: Final = replace(
+    _BEFORE, schema_fingerprint=fixed("fingerprint table 2"), structure_sha256=fixed("structure of the table 2")
 )
 MIGRATION: Final = Migration(
     operator="operator-tom",
@@ -418,13 +422,13 @@ NAMESPACE_PROTECTION: Final = replace(
     nonce=fixed("namespace protection nonce", 16),
 )
 EPOCH_STATEMENT: Final = EpochStatement(
-    "notary-a",
-    EPOCH,
-    EpochStage.CREATED,
-    EpochStage.ACTIVE,
-    "yearly rotation",
-    (("log", SIGNERS["log-keeper"].public.key_id), ("signing", SIGNERS["notary-a"].public.key_id)),
-    ISSUED,
+    notary="notary-a",
+    epoch=EPOCH,
+    before=EpochStage.CREATED,
+    after=EpochStage.ACTIVE,
+    reason="yearly rotation",
+    key_ids=(("log", SIGNERS["log-keeper"].public.key_id), ("signing", SIGNERS["notary-a"].public.key_id)),
+    issued_at=ISSUED,
 )
 RESTORE: Final = RestoreStatement(
     notary="notary-a",

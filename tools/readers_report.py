@@ -1,6 +1,6 @@
 """Joins the reports of the differential reading suite (tests/readers) into build/readers.json and prints its figures.
 
-The suite lets several engines read the same Parquet files. A report is about one kind of table, a lane.
+The suite lets several engines read the same Parquet files. Each report is about one kind of table, called a lane.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ def join(reports: list[dict[str, Any]]) -> dict[str, Any]:
     writers: Counter[str] = Counter()
     queries: Counter[str] = Counter()
     unreadable: Counter[str] = Counter()
-    for each in reports:
-        writers.update(each["writers"])
-        queries.update(each["queries"])
-        unreadable.update({engine: len(files) for engine, files in each["unreadable"].items()})
+    for report in reports:
+        writers.update(report["writers"])
+        queries.update(report["queries"])
+        unreadable.update({engine: len(files) for engine, files in report["unreadable"].items()})
     return {
-        "made": sum(each["made"] for each in reports),
-        "accepted": sum(each["accepted"] for each in reports),
+        "made": sum(report["made"] for report in reports),
+        "accepted": sum(report["accepted"] for report in reports),
         "engines": sorted(queries),
-        "differences": sum(each["differences"] for each in reports),
-        "seeds": sorted({each["seed"] for each in reports}),
-        "accepted_by_table": {each["lane"]: each["accepted"] for each in reports},
+        "differences": sum(report["differences"] for report in reports),
+        "seeds": sorted({report["seed"] for report in reports}),
+        "accepted_by_table": {report["lane"]: report["accepted"] for report in reports},
         "accepted_by_writer": dict(writers),
         "queries": dict(queries),
         "unreadable": dict(unreadable),
-        "different_files": [line for each in reports for line in each["different_files"]],
-        "unreadable_files": {each["lane"]: each["unreadable"] for each in reports},
+        "different_files": [line for report in reports for line in report["different_files"]],
+        "unreadable_files": {report["lane"]: report["unreadable"] for report in reports},
     }
 
 

@@ -34,11 +34,11 @@ def durations(report: Path) -> tuple[dict[str, float], dict[str, float]]:
 
 
 def _slowest_first(seconds: dict[str, float]) -> dict[str, float]:
-    return dict(sorted(seconds.items(), key=lambda each: -each[1]))
+    return dict(sorted(seconds.items(), key=lambda item: item[1], reverse=True))
 
 
 def main(report: Path) -> int:
-    """Write durations.json, which orders the next run, and slowest.txt beside the report."""
+    """Write durations.json, which orders the next run, and slowest.txt beside the report; without a report, nothing."""
     if not report.is_file():
         return 0
     tests, modules = durations(report)

@@ -21,7 +21,7 @@ from pvdm.model.schema import (
     StructType,
     Type,
 )
-from tools.vector_variant import Content, write
+from tools.vector_variant import Content, encode_variant
 
 # A type or a value in the notation of vectors/README.md, which is JSON.
 Json: TypeAlias = Any
@@ -122,7 +122,8 @@ def draw_type(draw: Draw, *, portable: bool, depth: int) -> Json:
         case 2 | 3:
             names = draw.shuffled(_NAMES)[: draw.between(1, 3)]
             depths = draw.shuffled([depth - 1, *(draw.between(1, depth - 1) for _ in names[1:])])
-            fields = [{"name": name, **_inner(draw, portable, each)} for name, each in zip(names, depths, strict=True)]
+            pairs = zip(names, depths, strict=True)
+            fields = [{"name": name, **_inner(draw, portable, inner_depth)} for name, inner_depth in pairs]
             return {"fields": fields, "type": "struct"}
         case _:
             key = {"required": True, "type": _key_type(draw, portable, depth - 1)}
@@ -192,8 +193,8 @@ def _pairs(draw: Draw, kind: MapType, *, portable: bool) -> Json:
     for _ in range(draw.below(4)):
         key = draw_value(draw, kind.key.type, portable=portable)
         # Keys that are equal in portable mode count as one key here; -0.0 and 0.0 count as two.
-        same = unicodedata.normalize("NFC", json.dumps(key, ensure_ascii=False))
-        pairs.setdefault(same, [key, draw_slot(draw, kind.value, portable=portable)])
+        normalized = unicodedata.normalize("NFC", json.dumps(key, ensure_ascii=False))
+        pairs.setdefault(normalized, [key, draw_slot(draw, kind.value, portable=portable)])
     return list(pairs.values())
 
 
@@ -212,7 +213,7 @@ def _primitive(draw: Draw, kind: Kind, *, portable: bool) -> Json:
         case Kind.BINARY:
             return draw.hex(draw.below(9))
         case Kind.VARIANT:
-            return write(draw_content(draw, portable=portable, depth=3), draw.below)
+            return encode_variant(draw_content(draw, portable=portable, depth=3), draw.below)
         case _:
             return None
 

@@ -13,7 +13,7 @@ from pvdm.digest.plan import element_key
 from pvdm.model.schema import Field, Schema
 from tests.vectors.multiset import Multiset
 from tools.vector_draw import GEOGRAPHY, GEOMETRY, Draw, Json, draw_slot
-from tools.vector_variant import Content, plain, write
+from tools.vector_variant import Content, choose_first, encode_variant
 
 SEED: Final = "pvdm multisets 1"
 COUNTING_KEY: Final = bytes(range(32)).hex()
@@ -256,11 +256,11 @@ def _typed() -> Iterator[Case]:
         ("object", {"b": ("integer", n), "a": ("array", [("string", "x" * n)])}) for n in (1, 2, 70)
     ]
     held = _schema(_field("v", "variant"))
-    first = Case("variants", held, [{"v": write(content, plain)} for content in contents])
+    first = Case("variants", held, [{"v": encode_variant(content, choose_first)} for content in contents])
     yield first
     below = Draw(f"{SEED}/layouts").below
-    yield replace(first, name="variants in other layouts", rows=[{"v": write(each, below)} for each in contents],
-                  equals=first.name)  # fmt: skip
+    rows = [{"v": encode_variant(content, below)} for content in contents]
+    yield replace(first, name="variants in other layouts", rows=rows, equals=first.name)
     yield Case("a column of nothing", _schema(_field("u", "unknown")), [{"u": None}] * 5, parts=[[0, 1, 2], [3, 4]])
 
 

@@ -10,7 +10,7 @@ from pvdm.digest import Engine
 from pvdm.model.schema import DecimalType, Kind, type_from_json
 from tests.vectors.loader import Vector
 from tools.vector_draw import FLOATS, GEOGRAPHY, GEOMETRY, RANGES, TEXTS, WKB_POINT, Draw, Json, draw_type, draw_value
-from tools.vector_variant import Content, plain, write
+from tools.vector_variant import Content, choose_first, encode_variant
 
 SEED: Final = "pvdm vectors 1"
 DRAWN_PER_MODE: Final = 160
@@ -93,20 +93,22 @@ def _decimals() -> Iterator[Case]:
         text = f"decimal({precision},{scale})"
         most = 10**precision - 1
         for unscaled in sorted({0, 1, -1, 10**scale if scale < precision else 5, most, -most}):
-            yield Case(f"{text} {unscaled}", "canonical 5.2", text, _at(unscaled, scale), ("stored",))
+            yield Case(f"{text} {unscaled}", "canonical 5.2", text, _decimal_json(unscaled, scale), ("stored",))
         for declared in sorted({0, scale, precision}):
             kind = DecimalType(precision, scale, declared)
-            for unscaled in _exact(precision, scale, declared):
-                yield Case(f"{kind} {unscaled}", "canonical 5.2", str(kind), _at(unscaled, scale), ("portable",))
+            for unscaled in _exact_values(precision, scale, declared):
+                yield Case(
+                    f"{kind} {unscaled}", "canonical 5.2", str(kind), _decimal_json(unscaled, scale), ("portable",)
+                )
     yield Case("decimal null", "canonical 4", "decimal(10,2)", None, ("stored",))
     yield Case("decimal at a declared scale, null", "canonical 4", "decimal(10,2)@4", None, ("portable",))
 
 
-def _at(unscaled: int, scale: int) -> Json:
+def _decimal_json(unscaled: int, scale: int) -> Json:
     return {"unscaled": str(unscaled), "scale": scale}
 
 
-def _exact(precision: int, scale: int, declared: int) -> list[int]:
+def _exact_values(precision: int, scale: int, declared: int) -> list[int]:
     """Zero, and the largest and smallest unscaled values that are exact at the declared scale."""
     most = 10 ** (precision - abs(scale - declared)) - 1
     shift = max(scale - declared, 0)
@@ -204,17 +206,22 @@ def _variants() -> Iterator[Case]:
         ("object", {"o": ("object", {"o": ("object", {"o": ("array", [("object", {})])})})}),
         ("object", {f"{n:03d}": ("integer", n) for n in range(260)}),
     ]
-    both = len(contents)
+    portable_count = len(contents)  # the contents up to here are allowed in both modes
     contents += [("decimal", (u, s)) for u in (0, 5, -5, 10**9 - 1, 10**18 - 1, 1 - 10**38) for s in (0, 2, 38)]
     contents += [("float", bytes.fromhex(bits)) for bits in FLOATS[Kind.FLOAT][:14:3]]
     contents += [("double", bytes.fromhex(bits)) for bits in FLOATS[Kind.DOUBLE][:14:3]]
     for number, content in enumerate(contents):
-        modes = MODES if number < both else ("stored",)
+        modes = MODES if number < portable_count else ("stored",)
         name = f"variant {content[0]} {number}"
-        yield Case(name, "canonical 6", "variant", write(content, plain), modes)
-        yield Case(f"{name} in another layout", "canonical 6", "variant", write(content, draw.below), modes[:1])
+        yield Case(name, "canonical 6", "variant", encode_variant(content, choose_first), modes)
+        yield Case(
+            f"{name} in another layout", "canonical 6", "variant", encode_variant(content, draw.below), modes[:1]
+        )
     keys = _map("variant", "variant")
-    pairs = [[write((kind, held), plain), write(("null", None), plain)] for kind, held in contents[:4]]
+    pairs = [
+        [encode_variant((kind, held), choose_first), encode_variant(("null", None), choose_first)]
+        for kind, held in contents[:4]
+    ]
     yield Case("map from variant to variant", "canonical 5.6", keys, pairs)
     yield Case("variant SQL null", "canonical 6", "variant", None)
 
@@ -251,7 +258,11 @@ def _layouts() -> Iterator[Case]:
         (_list(_list("date")), "list_view<large_list_view<date32>>", [["1"], [], None]),
         (_struct(a="string", b="int"), "struct<b: run_end_encoded<int32, int8>, a: string_view>", {"a": "x", "b": "1"}),
         (_map("string", "binary"), "map<large_string, binary_view>", [["k", "00"], ["a", None]]),
-        ("variant", "struct<value: binary_view, metadata: dictionary<int8, binary>>", write(("null", None), plain)),
+        (
+            "variant",
+            "struct<value: binary_view, metadata: dictionary<int8, binary>>",
+            encode_variant(("null", None), choose_first),
+        ),
     ):
         yield Case(
             f"{kind if isinstance(kind, str) else kind['type']} {value} from {arrow}", rule, kind, value, MODES, arrow

@@ -25,12 +25,12 @@ _TIMES: Final = {
 _SHORT_STRING_MAX_BYTES: Final = 63
 
 
-def plain(_bound: int) -> int:
+def choose_first(_bound: int) -> int:
     """Always choose the first layout, which is the smallest."""
     return 0
 
 
-def write(content: Content, below: Below) -> dict[str, str]:
+def encode_variant(content: Content, below: Below) -> dict[str, str]:
     """The metadata and the value of a variant, in hex."""
     names = sorted(set(_names(content)))
     if below(3) == 1:  # an unused name, and names that are not sorted, are valid too
@@ -76,7 +76,7 @@ def _metadata(names: Sequence[str], below: Below) -> bytes:
     ends = _ends(strings)
     width = _width(max(ends[-1], len(strings)), below)
     is_sorted = strings == sorted(strings) and below(2) == 1
-    header = 0x01 | is_sorted << 4 | (width - 1) << 6
+    header = 0x01 | is_sorted << 4 | (width - 1) << 6  # version 1, the flag for sorted names, the width of numbers
     return bytes([header]) + _numbers([len(strings), *ends], width) + b"".join(strings)
 
 

@@ -15,14 +15,15 @@ pub struct Digester {
     hashers: Vec<Hasher>,
     sums: Vec<Sum>,
     rows: u64,
-    /// The encoded rows that are hashed next.
+    /// A reused buffer with the encoded rows that are hashed next.
     tile: Tile,
+    /// The last dictionary of each column, encoded.
     cache: DictionaryCache,
     hash_time: Duration,
 }
 
 impl Digester {
-    /// Takes one element key per projection, in the plan's order.
+    /// `keys` has one element key (the key that hashes rows) per projection, in the plan's order.
     pub fn new(plan: Plan, keys: &[[u8; 32]], path: HashPath) -> Self {
         let hashers: Vec<_> = keys.iter().map(|key| Hasher::new(plan.construction, key, path)).collect();
         let sums = vec![Sum::default(); keys.len()];

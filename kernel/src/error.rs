@@ -12,8 +12,8 @@ pub struct Fault {
     pub row: Option<usize>,
     /// The row group of a file, if one is at fault.
     pub group: Option<usize>,
-    /// The claim of a file that does not hold. It is boxed, because every `Result` of the kernel is as large as a
-    /// fault.
+    /// The claim of a file that does not hold. It is boxed to keep a fault small, because every `Result` of the kernel
+    /// has room for one.
     pub claim: Option<Box<Claim>>,
     pub expected: String,
     pub got: String,

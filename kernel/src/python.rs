@@ -173,14 +173,18 @@ impl PySieve {
     }
 }
 
-/// The second pass of locating: collects the rows of the buckets that differ. It is `None` after it was absorbed or
-/// tallied.
+/// The second pass of locating wrong rows: collects the rows of the buckets that differ. The value inside is `None`
+/// after it was absorbed or tallied.
 #[pyclass(name = "Suspects", module = "pvdm_kernel")]
 struct PySuspects(Option<Suspects>);
 
 impl PySuspects {
     fn get(&mut self) -> PyResult<&mut Suspects> {
-        self.0.as_mut().ok_or_else(|| PyValueError::new_err("the suspects were already absorbed or tallied"))
+        self.0.as_mut().ok_or_else(already_used)
+    }
+
+    fn take(&mut self) -> PyResult<Suspects> {
+        self.0.take().ok_or_else(already_used)
     }
 }
 
@@ -191,7 +195,7 @@ impl PySuspects {
         Ok(py.detach(|| suspects.add(&batch, Place { staged: false, file, row: first_row }))?)
     }
 
-    /// Adds every row of a staged file, as rows of the file with this number.
+    /// Adds every row of a staged file. The report names the file by `number`.
     fn read(&mut self, py: Python<'_>, file: &PyParquetFile, number: u32) -> PyResult<()> {
         let suspects = self.get()?;
         Ok(py.detach(|| {
@@ -205,10 +209,9 @@ impl PySuspects {
         })?)
     }
 
-    /// Takes over the rows of another thread, which cannot be used afterwards.
+    /// Takes over the rows of a collector that another thread filled. That collector cannot be used afterwards.
     fn absorb(&mut self, other: &mut PySuspects) -> PyResult<()> {
-        let other =
-            other.0.take().ok_or_else(|| PyValueError::new_err("the suspects were already absorbed or tallied"))?;
+        let other = other.take()?;
         Ok(self.get()?.absorb(other)?)
     }
 
@@ -219,10 +222,13 @@ impl PySuspects {
 
     /// Reports the differences as JSON.
     fn tally(&mut self, py: Python<'_>, samples: usize) -> PyResult<String> {
-        let suspects =
-            self.0.take().ok_or_else(|| PyValueError::new_err("the suspects were already absorbed or tallied"))?;
+        let suspects = self.take()?;
         Ok(py.detach(|| suspects.tally(samples))?.to_string())
     }
+}
+
+fn already_used() -> PyErr {
+    PyValueError::new_err("the suspects were already absorbed or tallied")
 }
 
 /// The iterator that `ParquetFile.batches` returns.

@@ -1,4 +1,4 @@
-"""pvdm: proof-gated publication for Apache Iceberg tables on Spark. Names are imported when they are first used."""
+"""pvdm: proof-gated publication for Apache Iceberg tables on Spark. What it exports is imported at its first use."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ __all__ = [
     "validate_then_commit",
 ]
 
-_MODULES = {
+_MODULE_OF_NAME = {
     "Chunk": "pvdm.durable.chunk",
     "Committed": "pvdm.durable.outcome",
     "Coordinator": "pvdm.durable.coordinator",
@@ -56,11 +56,11 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> object:
-    if name not in _MODULES:
+    if name not in _MODULE_OF_NAME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import importlib
 
-    return getattr(importlib.import_module(_MODULES[name]), name)
+    return getattr(importlib.import_module(_MODULE_OF_NAME[name]), name)
 
 
 class Steward:
@@ -135,23 +135,23 @@ def spark_session(
 ) -> SparkSession:
     """A Spark session with the Steward's catalog as `name`; the catalog is added to a session that runs already.
 
-    With an embedded Steward the session can have any role. With a Steward at an address it has the role and domain
-    of the client's token.
+    With an embedded Steward any role and domain can be given; by default it is the operator's role for every domain.
+    With a Steward at an address the session has the role and domain of the client's token; others raise.
     """
     from pvdm.client.table import uses_object_store
     from pvdm.errors import Code
     from pvdm.lake.spark import SparkCatalog
-    from pvdm.lake.spark import spark_session as session
+    from pvdm.lake.spark import spark_session as start_session
     from pvdm.model.role import Role
 
     try:
-        wanted = None if role is None else Role(role)
+        wanted_role = None if role is None else Role(role)
     except ValueError:
         expected = " or ".join(Role)
         raise Code.CLIENT_SETTING_INVALID(reason="role_invalid", expected=expected, got=ascii(role)[:80]) from None
-    lent = steward.lend(wanted, domain)
-    catalog = SparkCatalog(name, f"{steward.url}/catalog", lent.token, lent.token_id)
-    return session(
+    engine_token = steward.lend(wanted_role, domain)
+    catalog = SparkCatalog(name, f"{steward.url}/catalog", engine_token.token, engine_token.token_id)
+    return start_session(
         [catalog],
         app_name=app_name,
         master=master,
@@ -181,9 +181,9 @@ def check_proof(
 ) -> CheckedBundle:
     """Check a bundle (a proof with its place in the log) offline: returns what is proved and what is not, or raises.
 
-    `trust_root` is a verified trust root, or the chain of its envelopes together with the `pin`: the SHA-256 of the
-    first one, from another channel. `origin` is the log's name, `now` a time in microseconds since 1970. `threshold`
-    is the number of notaries that must have signed; by default the trust root says how many.
+    `trust_root` is a verified trust root, or the envelopes of its versions, oldest first, together with the `pin`: the
+    SHA-256 of the first version, from another channel. `origin` is the log's name; by default the trust root names it.
+    `threshold` notaries must have signed, by default as many as the trust root says. `now` is in microseconds.
     """
     import time
 
@@ -191,13 +191,13 @@ def check_proof(
     from pvdm.trust.bundle import check_bundle, log_checker, resolve_log_origin
     from pvdm.trust.root import TrustRoot, follow_roots
 
-    at = time.time_ns() // 1_000 if now is None else now
+    checked_at = time.time_ns() // 1_000 if now is None else now
     if not isinstance(trust_root, TrustRoot):
         if pin is None:
             message = "a chain of trust roots cannot be verified without a pin"
-            expected = "the SHA-256 of the first one as `pin`, from another channel"
+            expected = "the SHA-256 of the first trust root as `pin`, from another channel"
             raise Code.TRUST_ROOT_PIN_INVALID(message, reason="trust_root_pin_missing", expected=expected, got="none")
-        trust_root = follow_roots(trust_root, sha256=pin, now=at)
+        trust_root = follow_roots(trust_root, sha256=pin, now=checked_at)
     checker = log_checker(trust_root, origin=resolve_log_origin(trust_root, origin))
     needed = trust_root.thresholds.notary if threshold is None else threshold
-    return check_bundle(bundle, trust_root, checker, threshold=needed, now=at)
+    return check_bundle(bundle, trust_root, checker, threshold=needed, now=checked_at)

@@ -19,7 +19,7 @@ from pvdm.trust.root import TrustedKey
 from pvdm.trust.verify import sign_statement
 from tests.support.for_each import for_each
 from tests.support.gate.hostile_assets import Asset, manifest, submit_asset
-from tools.hostile_case import lines
+from tools.hostile_case import join_lines
 from tools.hostile_others import BUNDLE, FIRST, SECOND_ROOT
 from tools.make_hostile_proofs import stale
 from tools.proof_kit import (
@@ -365,13 +365,13 @@ def test_without_its_check_a_snapshot_of_64_bits_gets_through(monkeypatch: pytes
         ("publish", sign_statement(Proof(CORE, notary_part("notary-b")), SIGNERS["notary-b"]).to_bytes()),
         (
             "quorum",
-            lines(
+            join_lines(
                 sign_statement(PROOF, SIGNERS["notary-a"]).to_bytes(),
                 sign_statement(Proof(CORE, notary_part("notary-b")), SIGNERS["notary-b"]).to_bytes(),
             ),
         ),
-        ("root", lines(FIRST)),
-        ("root", lines(FIRST, SECOND_ROOT)),
+        ("root", join_lines(FIRST)),
+        ("root", join_lines(FIRST, SECOND_ROOT)),
         ("override", sign_statement(OVERRIDE, SIGNERS["operator-ruth"]).to_bytes()),
         ("protection", sign_statement(PROTECTION, SIGNERS["operator-tom"]).to_bytes()),
         ("protection", sign_statement(NAMESPACE_PROTECTION, SIGNERS["operator-tom"]).to_bytes()),

@@ -38,7 +38,7 @@ def reserve_for_break_glass(unit: Unit, name: object = 1) -> None:
 
 
 def test_a_workload_is_opened_with_its_chunks_in_order(unit: Unit) -> None:
-    assert [chunk.chunk_id for chunk in chunks.of_workload(unit, "orders-1")] == ["a", "b"]
+    assert [chunk.chunk_id for chunk in chunks.list_by_workload(unit, "orders-1")] == ["a", "b"]
 
 
 def test_the_same_opening_again_returns_the_same_workload(unit: Unit) -> None:
@@ -335,7 +335,7 @@ def test_reserved_nonces_are_listed_for_a_starting_steward(unit: Unit) -> None:
 def test_the_attempts_of_a_chunk_come_in_order(unit: Unit) -> None:
     attempt_in_state(unit, AttemptState.VERIFICATION_FAILED, 1)
     open_attempt(unit, 2)
-    assert [attempt.number for attempt in attempts.of_chunk(unit, "orders-1", "a")] == [1, 2]
+    assert [attempt.number for attempt in attempts.list_by_chunk(unit, "orders-1", "a")] == [1, 2]
 
 
 def test_the_prefix_of_an_attempt_contains_its_id() -> None:

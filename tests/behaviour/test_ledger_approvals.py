@@ -286,7 +286,7 @@ def test_attestations_are_found_by_attestor_and_source(unit: Unit, asked: dict[s
 
 
 def test_there_is_no_epoch_book_at_first(unit: Unit) -> None:
-    assert shared_settings.newest_epoch_book(unit) is None
+    assert shared_settings.find_newest_epoch_book(unit) is None
 
 
 def test_the_epoch_book_of_the_highest_revision_is_the_newest(unit: Unit) -> None:
@@ -294,13 +294,13 @@ def test_the_epoch_book_of_the_highest_revision_is_the_newest(unit: Unit) -> Non
         True,
         True,
     )
-    assert shared_settings.newest_epoch_book(unit) == b"two"
+    assert shared_settings.find_newest_epoch_book(unit) == b"two"
 
 
 @pytest.mark.parametrize("revision", [1, 3])
 def test_an_epoch_book_that_does_not_follow_the_newest_is_not_kept(unit: Unit, revision: int) -> None:
     shared_settings.add_epoch_book(unit, 1, b"one")
-    assert (shared_settings.add_epoch_book(unit, revision, b"other"), shared_settings.newest_epoch_book(unit)) == (
+    assert (shared_settings.add_epoch_book(unit, revision, b"other"), shared_settings.find_newest_epoch_book(unit)) == (
         False,
         b"one",
     )
@@ -388,26 +388,26 @@ def test_the_ids_of_statements_of_one_kind_come_in_the_logs_order(unit: Unit) ->
     for name in ("first", "second"):
         proofs.put_override(unit, override_of(record, name), name.encode(), log_index=append_entry(unit))
     wanted = tuple(override_of(record, name).override_id for name in ("first", "second"))
-    assert statements.ids_of_kind(unit, StatementKind.BREAK_GLASS) == wanted
+    assert statements.list_ids_by_kind(unit, StatementKind.BREAK_GLASS) == wanted
 
 
 def test_proofs_are_paged_back_from_the_newest_by_domain(unit: Unit) -> None:
     record = put_fail_proof(unit)
     assert proofs.page(unit, domain="sales") == proofs.page(unit, domain=None) == [(record, 0)]
     assert proofs.page(unit, domain="risk") == proofs.page(unit, domain=None, before_index=0) == []
-    assert proofs.domain_of(unit, record.proof_id) == "sales"
+    assert proofs.get_domain(unit, record.proof_id) == "sales"
 
 
 def test_a_notarys_proof_for_a_nonce_is_found(unit: Unit) -> None:
     record = put_fail_proof(unit)
     assert proofs.find_by_notary(unit, record.nonce, "notary-1") == record
     assert proofs.find_by_notary(unit, record.nonce, "notary-2") is None
-    assert proofs.of_nonce(unit, record.nonce) == [record]
+    assert proofs.list_by_nonce(unit, record.nonce) == [record]
 
 
 def test_the_domain_of_a_proof_that_is_not_there_is_an_error(unit: Unit) -> None:
     with pytest.raises(InputError) as caught:
-        proofs.domain_of(unit, hex64("x"))
+        proofs.get_domain(unit, hex64("x"))
     assert caught.value.reason == "proof_unknown"
 
 

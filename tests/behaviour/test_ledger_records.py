@@ -246,7 +246,7 @@ def test_a_proof_comes_back_as_it_was_stored(unit: Unit) -> None:
 def test_storing_the_same_proof_again_is_no_change(unit: Unit) -> None:
     record = put_proof(unit)
     proofs.put(unit, record, b"envelope", log_index=0)
-    assert proofs.of_attempt(unit, record.attempt_id) == [record]
+    assert proofs.list_by_attempt(unit, record.attempt_id) == [record]
 
 
 def test_another_envelope_under_the_same_id_is_refused(unit: Unit) -> None:
@@ -281,7 +281,7 @@ def test_a_statement_that_is_not_in_the_log_is_refused(ledger: Ledger) -> None:
 def test_statements_of_a_kind_come_in_the_logs_order(unit: Unit) -> None:
     for name in ("x", "y"):
         statements.put(unit, StatementKind.BREAK_GLASS, hex64(name), name.encode(), log_index=append_entry(unit))
-    assert [found.envelope for found in statements.of_kind(unit, StatementKind.BREAK_GLASS)] == [b"x", b"y"]
+    assert [found.envelope for found in statements.list_by_kind(unit, StatementKind.BREAK_GLASS)] == [b"x", b"y"]
 
 
 def test_a_second_receipt_of_a_snapshot_is_refused(unit: Unit) -> None:
@@ -293,7 +293,7 @@ def test_a_second_receipt_of_a_snapshot_is_refused(unit: Unit) -> None:
 
 def test_a_receipt_is_found_by_its_snapshot(unit: Unit) -> None:
     fill_every_table(unit)
-    found = receipts.of_snapshot(unit, "t-1", "900")
+    found = receipts.find_by_snapshot(unit, "t-1", "900")
     assert found is not None
     assert (statements.get(unit, found.receipt_id).envelope, receipts_of(unit, "orders-1")) == (b"receipt", [found])
 

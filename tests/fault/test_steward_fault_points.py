@@ -138,7 +138,7 @@ class State:
 def sound(notary: Notary, folder: Path, outside: Path) -> State:
     """The state, once log, statements and outside are found to agree."""
     with notary.ledger.read() as unit:
-        stored = [statements.of_kind(unit, kind) for kind in StatementKind]
+        stored = [statements.list_by_kind(unit, kind) for kind in StatementKind]
     indexes = sorted(statement.log_index for found in stored for statement in found)
     assert indexes == list(range(notary.log.size())), "every entry has its statement, and every statement its entry"
     export(LedgerLogReader(notary.ledger), folder)
@@ -200,7 +200,7 @@ def test_before_the_outside_is_told_the_outside_does_not_cover(stand: Stand, mak
 
 def steps(stand: Stand) -> list[tuple[int, EpochStage | None, EpochStage]]:
     with stand.notary.ledger.read() as unit:
-        stored = statements.of_kind(unit, StatementKind.EPOCH)
+        stored = statements.list_by_kind(unit, StatementKind.EPOCH)
     said = [read_statement(parse_envelope(statement.envelope).payload, EpochStatement) for statement in stored]
     return [(one.epoch, one.before, one.after) for one in said]
 

@@ -67,7 +67,7 @@ class Stage:
     def main(self) -> dict[str, object]:
         """What main shows, to the ledger, to a consumer's client, to Spark, and on disk."""
         row = self.row()
-        metadata = self.lake.steward.stand.notary.catalog.states.of(row).metadata
+        metadata = self.lake.steward.stand.notary.catalog.states.load(row).metadata
         answer = self.lake.caller(Role.CONSUMER, "sales").ask("GET", T)
         return {
             "row": (row.table_id, row.name, row.table_uuid, row.location, row.contract_hash),
@@ -113,7 +113,7 @@ def publish(lake: Lake, snapshot_id: int) -> None:
 
     grant = lake.steward.stand.grant(Role.STEWARD, "*", "the-gate")
     change = Change(("sales",), "t", (), [set_ref("main", snapshot_id)])
-    lake.steward.stand.notary.catalog.commits.commit(grant, [change], permit=permit)
+    lake.steward.stand.notary.catalog.commits.commit(grant, [change], make_permit=permit)
 
 
 @pytest.fixture(scope="module")

@@ -75,7 +75,7 @@ def test_a_sealed_attempt_is_read_by_sparks_own_reader_and_published(run: Run) -
     log = (run.folder / "spark" / "driver.log").read_text()[-4_000:]
     assert run.attempt.state is AttemptState.COMMITTED, log
     with run.line.notary.ledger.read() as unit:
-        (record,) = proofs.of_attempt(unit, run.attempt.attempt_id)
+        (record,) = proofs.list_by_attempt(unit, run.attempt.attempt_id)
         said = read_unchecked(proofs.get_envelope(unit, record.proof_id), Proof)
     assert said.notary.storage is Storage.SEALED
     assert said.core.method.extraction is ExtractionPath.SPARK

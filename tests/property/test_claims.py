@@ -12,7 +12,7 @@ from pvdm.errors import InputError
 from pvdm.lake.format.schema.logical import type_to_iceberg
 from pvdm.model.filter.claim import Claim, ClaimValue
 from pvdm.model.filter.claim_filter import is_bounded, read_claim
-from pvdm.model.filter.expression import And, Compare, Expression, Literal, LiteralValue, OneOf, Operator, Typed
+from pvdm.model.filter.expression import And, BoundLiteral, Compare, Expression, Literal, LiteralValue, OneOf, Operator
 from pvdm.model.schema import Field, Kind, PrimitiveType, Schema, Type
 from tests.support.claims import overlap
 from tests.support.oracles.filters import SAMPLES, TYPES, filters, keeps, typed_literals
@@ -27,7 +27,7 @@ def schema_of(kind: Type) -> Schema:
 
 
 def value_of(literal: Literal) -> LiteralValue:
-    assert isinstance(literal, Typed)
+    assert isinstance(literal, BoundLiteral)
     return literal.value
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from pvdm.model.filter.bind import bind
 from pvdm.model.filter.text import parse_expression
-from pvdm.verify.filtering import filter_rows, mask
+from pvdm.verify.filtering import compute_mask, filter_rows
 from tests.support.oracles.filters import SAMPLES, TYPES, filters, keeps, tables, truth
 
 pytestmark = pytest.mark.property
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.property
 def test_a_filter_is_true_false_or_unknown_as_the_oracle_says(data: st.DataObject) -> None:
     table = data.draw(tables())
     expression = data.draw(filters(table.schema))
-    assert mask(table.batch, expression).to_pylist() == [truth(expression, row) for row in table.rows]
+    assert compute_mask(table.batch, expression).to_pylist() == [truth(expression, row) for row in table.rows]
 
 
 @given(st.data())

@@ -20,7 +20,7 @@ from pvdm.lake.read.deletes import ScanFile
 from pvdm.lake.read.scan import Scan, scan_batches
 from pvdm.model.chunk import ChunkDefinition
 from pvdm.model.contract import BoundContract
-from pvdm.model.filter.expression import Always, Compare, Expression, Operator, Typed
+from pvdm.model.filter.expression import Always, BoundLiteral, Compare, Expression, Operator
 from pvdm.model.filter.literal import canonical_literal
 from pvdm.model.projection import ProjectionName, content
 from pvdm.model.schema import DecimalType, Field, Kind, PrimitiveType, Schema, Type
@@ -89,7 +89,7 @@ CONDITIONS = st.one_of(
     st.just(Always()),
     filters(Schema(COLUMNS.fields[:3]), depth=1),
     st.builds(
-        lambda operator, value: Compare("price", operator, Typed(value, _spelled(value), PRICE)),
+        lambda operator, value: Compare("price", operator, BoundLiteral(value, _spelled(value), PRICE)),
         st.sampled_from(Operator),
         st.sampled_from(PRICES),
     ),

@@ -63,7 +63,7 @@ def test_the_index_answers_as_a_look_at_every_table(
         if gone and rows:
             tables.drop(unit, rows[-1])
         for but in (None, *(row.table_id for row in rows)):
-            found = tables.find_overlapping(unit, place, but=but)
+            found = tables.find_overlapping(unit, place, except_id=but)
             assert (found is not None) is scanned(unit, place, but=but)
             assert found is None or place.overlaps(parse_location(found.location))
 

@@ -25,7 +25,8 @@ PAGE = (ROOT / "docs" / "errors.md").read_text("utf-8")
 CODES = {code.value: code for code in Code}
 CLASSES = {cls.__name__: kind for kind, cls in KINDS.items()}
 RUST = re.compile(
-    r"""(?:\bFault::new\(\s*|\b[Rr]efused\(\s*|\bthen_some\(|"key", Some\(|\bcode: |: &str = )"([a-z0-9_]+)\""""
+    r"""(?:\bFault::new\(\s*|\b(?:[Rr]efused|variant_fault)\(\s*|\bthen_some\(|"key", Some\(|\bcode: |: &str = )"""
+    r'"([a-z0-9_]+)"'
 )
 # Names of parts of a Parquet file, which are constants of the kernel as some codes are.
 PARQUET_NAMES = {"_tuple", "array", "typed_value"}

@@ -16,15 +16,15 @@ from pvdm.errors import InputError
 from pvdm.model import canonical_json
 from pvdm.model.located import (
     LocatedClass,
-    RowsIn,
     SampleKey,
+    WrongRowCount,
     WrongRows,
     describe,
     describe_counts,
     explain_hidden_keys,
     explain_more_keys,
     first_keys,
-    largest,
+    select_largest,
 )
 from pvdm.model.role import Role
 from pvdm.model.schema import Field, Kind, PrimitiveType
@@ -35,8 +35,8 @@ from pvdm.verify.locate import LOCATED_MAX_BYTES, partition_value_text, read_key
 MISSING = LocatedClass(
     FailureClass.MISSING,
     6,
-    (RowsIn("file:///raw/a.parquet", 6),),
-    partitions=(RowsIn("shop=berlin", 6),),
+    (WrongRowCount("file:///raw/a.parquet", 6),),
+    partitions=(WrongRowCount("shop=berlin", 6),),
     samples=tuple(
         SampleKey((("id", str(at)), ("shop", "berlin")), 1, "file:///raw/a.parquet", None) for at in range(8)
     ),
@@ -44,11 +44,11 @@ MISSING = LocatedClass(
 MODIFIED = LocatedClass(
     FailureClass.MODIFIED,
     1_200,
-    tuple(RowsIn(f"file:///b{at}.parquet", 300) for at in range(4)),
+    tuple(WrongRowCount(f"file:///b{at}.parquet", 300) for at in range(4)),
     files_more=2,
     samples=(SampleKey((("id", None),), 2, "file:///b0.parquet", "day=2026-11-14", ("amount", "note")),),
 )
-LOCATED = WrongRows((MISSING, MODIFIED), (RowsIn("amount", 1_200), RowsIn("note", 3)), 1_000)
+LOCATED = WrongRows((MISSING, MODIFIED), (WrongRowCount("amount", 1_200), WrongRowCount("note", 3)), 1_000)
 PROBLEM = WrongRows.not_located("locate_too_slow", "it took too long: 'Trier'")
 
 
@@ -140,12 +140,14 @@ def test_keys_are_quoted_so_that_none_is_ambiguous_or_has_control_characters() -
     text = first_keys(replace(MISSING, samples=samples))
     texts = "(null, 1), ('null', 1), ('a), (b', 1), ('\\x1b[2J', 1), (a, 'b), (1')"
     assert text == f"first missing ('s\\nx', n): {texts}"
-    unusual = WrongRows((replace(MODIFIED, samples=(), files=(RowsIn("file:///a (1), b\x1b", 3),), files_more=0),))
+    unusual = WrongRows(
+        (replace(MODIFIED, samples=(), files=(WrongRowCount("file:///a (1), b\x1b", 3),), files_more=0),)
+    )
     assert "  files: 'file:///a (1), b\\x1b' (3)" in list(describe(unusual))
 
 
 def test_the_names_with_the_most_rows_are_listed_and_the_others_counted() -> None:
-    assert largest([("a", 1), ("b", 3), ("c", 3)], 2) == ((RowsIn("b", 3), RowsIn("c", 3)), 1)
+    assert select_largest([("a", 1), ("b", 3), ("c", 3)], 2) == ((WrongRowCount("b", 3), WrongRowCount("c", 3)), 1)
 
 
 @pytest.mark.parametrize(
@@ -193,7 +195,7 @@ def test_stored_wrong_rows_are_shortened_to_the_limit() -> None:
     shortened = shorten(WrongRows((replace(MISSING, samples=samples),)))
     assert 0 < len(shortened.classes[0].samples) < 20
     assert len(canonical_json.dump(shortened.to_json())) <= LOCATED_MAX_BYTES
-    named = WrongRows((MISSING,), tuple(RowsIn("y" * 200_000, 1) for _ in range(20)), 1)
+    named = WrongRows((MISSING,), tuple(WrongRowCount("y" * 200_000, 1) for _ in range(20)), 1)
     assert shorten(named) == named.without_values()
     assert shorten(LOCATED) == LOCATED
 

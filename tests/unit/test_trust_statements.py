@@ -24,7 +24,7 @@ from pvdm.model.secret import CommitmentKey
 from pvdm.model.statements.epoch import EpochStage, EpochStatement
 from pvdm.model.statements.proof import Isolation, Proof
 from pvdm.trust.approval import verify_override
-from pvdm.trust.bundle import LoggedEnvelope, ProofBundle, check_bundle, log_checker, parse_bundle
+from pvdm.trust.bundle import LoggedProof, ProofBundle, check_bundle, log_checker, parse_bundle
 from pvdm.trust.commitment import commit, require_commitment_to
 from pvdm.trust.envelope import STATEMENT_TYPE, Envelope
 from pvdm.trust.keys.public import PublicKey
@@ -254,7 +254,7 @@ def test_a_checked_bundle_says_that_only_the_notary_states_equality() -> None:
 def test_a_checked_bundle_of_an_embedded_notary_says_so() -> None:
     part = replace(notary_part(), isolation=Isolation.EMBEDDED)
     envelope = sign_statement(Proof(CORE, part), SIGNERS["notary-a"]).to_bytes()
-    bundle = ProofBundle((LoggedEnvelope(envelope, NOW, "x"),)).to_bytes()
+    bundle = ProofBundle((LoggedProof(envelope, NOW, "x"),)).to_bytes()
     assert "embedded" in " ".join(check_bundle(bundle, ROOT, EveryLeaf(), threshold=1, now=NOW).not_proved)
 
 

@@ -37,6 +37,7 @@ KNOWN_FAILURES: Final[Mapping[str, str]] = {
 
 _HERE: Final = Path(__file__).resolve().parent
 _PACKAGE: Final = "org.apache.iceberg.rest"
+# Environment variables by which the kit learns what the catalog supports.
 _SWITCHES: Final[Mapping[str, str]] = {
     "CATALOG_RCK_REQUIRES__NAMESPACE__CREATE": "true",
     "CATALOG_RCK_SUPPORTS__SERVERSIDE__RETRY": "true",
@@ -129,19 +130,15 @@ def run_kit(kit: str, jars: Path, uri: str, token: str, folder: Path) -> Path:
     classes = _compile_subclass(jars, folder)
     settings = {**_SWITCHES, "CATALOG_URI": uri, "CATALOG_TOKEN": token, "CATALOG_WAREHOUSE": "lake"}
     reports = folder / "reports"
+    # With `rck.local=false` the kit tests the Steward and starts no server of its own.
     command = ["java", "-Xmx1g", "-Drck.local=false", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"]
     command += ["-cp", f"{classes}:{jars}/*", "org.junit.platform.console.ConsoleLauncher", "execute"]
     command += ["--disable-banner", "--disable-ansi-colors", "--config=rck.local=false", "--details=none"]
     command += ["--select-class", f"{_PACKAGE}.{KITS[kit]}", "--reports-dir", str(reports)]
+    env = {**os.environ, **settings}
     with (folder / "kit.log").open("wb") as log:
-        subprocess.run(
-            command,
-            env={**os.environ, **settings},
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            timeout=SECONDS_MAX,
-            check=False,
-        )
+        # Failed tests give an exit code too. The reports tell which tests failed.
+        subprocess.run(command, env=env, stdout=log, stderr=subprocess.STDOUT, timeout=SECONDS_MAX, check=False)
     return reports
 
 
@@ -168,10 +165,7 @@ def _compile_subclass(jars: Path, folder: Path) -> Path:
     """Compile our subclass of the kit's tests; returns the folder of its classes."""
     classes = folder / "classes"
     source = _HERE / "SlashesCatalogTests.java"
-    subprocess.run(
-        ["javac", "-nowarn", "-d", str(classes), "-cp", f"{jars}/*", str(source)],
-        check=True,
-    )
+    subprocess.run(["javac", "-nowarn", "-d", str(classes), "-cp", f"{jars}/*", str(source)], check=True)
     return classes
 
 

@@ -16,21 +16,23 @@ const NANOS_A_DAY: i64 = 1000 * MICROS_A_DAY;
 /// Binds the batch's columns to the plan's fields, and returns them in the order of the fields. A field that no
 /// projection has is `None`. Refuses unexpected, duplicate and missing columns, and types that may not be cast.
 pub fn bind_batch(plan: &Plan, batch: &StructArray) -> Result<Vec<Option<Column>>> {
-    let mut positions = vec![None; plan.fields.len()];
-    for (at, field) in batch.fields().iter().enumerate() {
+    // By position in `plan.fields`: the position of the column in the batch.
+    let mut batch_positions = vec![None; plan.fields.len()];
+    for (batch_position, field) in batch.fields().iter().enumerate() {
         let name = field.name();
         let Some(position) = plan.fields.iter().position(|f| f.name == *name) else {
             return Err(Fault::new("column_unexpected", name, "columns of the target schema", name));
         };
-        if positions[position].replace(at).is_some() {
+        if batch_positions[position].replace(batch_position).is_some() {
             return Err(Fault::new("column_duplicate", name, "distinct columns", format!("{name:?} twice")));
         }
     }
     let mut columns: Vec<Option<Column>> = plan.fields.iter().map(|_| None).collect();
     for position in plan.projections.iter().flatten().copied() {
         let Field { name, slot } = &plan.fields[position];
-        let at = positions[position]
+        let at = batch_positions[position]
             .ok_or_else(|| Fault::new("column_missing", name, "every projected column", "a batch without it"))?;
+        // Two projections may share a column.
         if columns[position].is_none() {
             let place = Place { path: name.clone(), null_code: null_code_of(slot), mode: plan.mode, depth: 1 };
             columns[position] = Some(bind(place, batch.column(at).clone(), &batch.fields()[at], &slot.kind)?);
@@ -44,22 +46,20 @@ fn null_code_of(slot: &Slot) -> Option<&'static str> {
 }
 
 /// The position of a column in the schema, and what its values must satisfy there.
+#[derive(Clone)]
 struct Place {
     /// The names of the column and of those around it, joined by points.
     path: String,
     /// The error code of a null, if nulls are refused.
     null_code: Option<&'static str>,
     mode: Mode,
+    /// The nesting depth; a column of the table has depth 1.
     depth: usize,
 }
 
 impl Place {
     fn inside(&self, name: &str, null_code: Option<&'static str>) -> Place {
         Place { path: format!("{}.{name}", self.path), null_code, mode: self.mode, depth: self.depth + 1 }
-    }
-
-    fn same(&self) -> Place {
-        Place { path: self.path.clone(), null_code: self.null_code, mode: self.mode, depth: self.depth }
     }
 
     fn unsupported(&self, got: impl Into<String>) -> Fault {
@@ -87,7 +87,7 @@ fn bind(place: Place, array: ArrayRef, field: &ArrowField, target: &Type) -> Res
             let dictionary = array.as_any_dictionary();
             let keys =
                 to_integers(dictionary.keys()).ok_or_else(|| place.unsupported(array.data_type().to_string()))?;
-            let values = Box::new(bind(place.same(), dictionary.values().clone(), field, target)?);
+            let values = Box::new(bind(place.clone(), dictionary.values().clone(), field, target)?);
             Values::Dictionary { keys, values }
         }
         DataType::RunEndEncoded(_, _) => bind_runs(&place, &array, field, target)?,
@@ -220,6 +220,7 @@ fn bind_decimals(array: &ArrayRef, target: &Type) -> Option<Decimals> {
         DataType::Decimal64(p, s) => (Unscaled::I64(array.as_primitive::<Decimal64Type>().values().clone()), *p, *s),
         DataType::Decimal128(p, s) => (Unscaled::I128(array.as_primitive::<Decimal128Type>().values().clone()), *p, *s),
         DataType::Decimal256(p, s) => (Unscaled::I256(array.as_primitive::<Decimal256Type>().values().clone()), *p, *s),
+        // Every u64 fits decimal(20,0).
         DataType::UInt64 => (Unscaled::U64(array.as_primitive::<UInt64Type>().values().clone()), 20, 0),
         _ => return None,
     };
@@ -272,13 +273,13 @@ fn bind_times(array: &ArrayRef, target: &Type) -> Option<Values> {
 }
 
 fn bind_timestamps(array: &ArrayRef, target: &Type, unit: TimeUnit, zoned: bool) -> Option<Values> {
-    let (tag, zone, nanos) = match target {
+    let (tag, target_zoned, target_nanos) = match target {
         Type::Timestamp => (TAG_TIMESTAMP, false, false),
         Type::TimestampTz => (TAG_TIMESTAMPTZ, true, false),
         Type::TimestampNs => (TAG_TIMESTAMP_NS, false, true),
         _ => (TAG_TIMESTAMPTZ_NS, true, true),
     };
-    if zone != zoned || nanos != (unit == TimeUnit::Nanosecond) {
+    if target_zoned != zoned || target_nanos != (unit == TimeUnit::Nanosecond) {
         return None;
     }
     let (values, conversion) = match unit {
@@ -395,6 +396,7 @@ fn bind_variant(place: &Place, array: &ArrayRef) -> Result<Option<Values>> {
         return Err(Fault::new("variant_shredded", &place.path, expected, "typed_value beside them"));
     }
     let part = |name: &str| -> Option<Column> {
+        // An array of nulls would bind to any optional type; a part must be binary.
         let (at, field) = source.fields().find(name).filter(|(_, field)| *field.data_type() != DataType::Null)?;
         bind(place.inside(name, None), source.column(at).clone(), field, &Type::Binary).ok()
     };
@@ -419,7 +421,7 @@ fn bind_runs(place: &Place, array: &ArrayRef, field: &ArrowField, target: &Type)
                     return Err(Fault::new("arrow_invalid", &place.path, "ascending run ends", got));
                 }
                 let ends = Integers::$layout(ends);
-                let values = Box::new(bind(place.same(), runs.values().clone(), field, target)?);
+                let values = Box::new(bind(place.clone(), runs.values().clone(), field, target)?);
                 return Ok(Values::RunEnds { ends, offset: runs.run_ends().offset(), values });
             }
         };

@@ -1,4 +1,5 @@
-//! Writes single cells into the slots of a tile, by fixed-size copies where there is room.
+//! Writes single cells into the slots of a tile, by fixed-size copies where there is room. A tile is a buffer of encoded
+//! rows in which each row has a slot.
 
 use crate::canonical::column::has_prefix;
 use crate::canonical::text::{HEADER_MAX_BYTES, push_uvarint, text16, write_short_number};

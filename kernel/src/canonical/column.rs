@@ -8,8 +8,9 @@ use crate::canonical::variant;
 use crate::error::{Fault, Result};
 use arrow_buffer::{BooleanBuffer, Buffer, NullBuffer, ScalarBuffer, i256};
 
-/// Made by the module `bind`. Index 0 is the first row of the batch, or the first element of a child array.
+/// A column that the module `bind` made. Index 0 is the first row of the batch, or the first element of a child array.
 pub struct Column {
+    /// The names of the column and of those around it, joined by points.
     pub path: String,
     /// The error code of a null, if nulls are refused.
     pub null_code: Option<&'static str>,
@@ -21,7 +22,7 @@ pub struct Column {
 /// The values of a column.
 ///
 /// `tag` is the first byte of their cells. `text` is the mode of strings, and `None` for bytes. `depth` is the nesting
-/// depth of the variant itself. The first `offset` values of `RunEnds` do not belong to the array.
+/// depth of the variant itself. A sliced array of runs starts `offset` rows after the start of its first run.
 pub enum Values {
     Nulls,
     Boolean(BooleanBuffer),
@@ -104,7 +105,8 @@ impl Conversion {
             Conversion::Multiply(factor) => number.checked_mul(factor),
             Conversion::WholeDays(units) => {
                 let days = number / MILLIS_A_DAY;
-                (number % MILLIS_A_DAY == 0 && i32::try_from(days).is_ok()).then(|| days.checked_mul(units))?
+                let legal = number % MILLIS_A_DAY == 0 && i32::try_from(days).is_ok();
+                if legal { days.checked_mul(units) } else { None }
             }
             Conversion::TimeOfDay { factor, below } => {
                 number.checked_mul(factor).filter(|number| (0..below).contains(number))
@@ -155,7 +157,7 @@ impl Decimals {
         let Some(rescaled) = rescale(digits.as_bytes(), self.scale.into(), self.written_scale.into()) else {
             // Values are data and must not appear in messages.
             let expected = format!("{} digits after the point", self.written_scale);
-            return Err(Fault::new("decimal_not_exact", path, expected, "further ones"));
+            return Err(Fault::new("decimal_not_exact", path, expected, "further digits"));
         };
         if rescaled.len() > self.precision.into() {
             let expected = format!("at most {} digits", self.precision);
@@ -241,8 +243,8 @@ impl Column {
         self.nulls.as_ref().is_some_and(|nulls| nulls.is_null(index))
     }
 
-    /// Appends the cell of one value. `out` holds the cells of the same row only. Refuses nulls, values and rows beyond
-    /// the limits.
+    /// Appends the cell of one value. `out` holds the cells of the same row only. Refuses a null in a required place, a
+    /// value that its type or mode does not allow, and a row beyond the size limit.
     pub fn put(&self, index: usize, out: &mut Vec<u8>) -> Result<()> {
         if self.is_null(index) {
             return self.put_null(out);
@@ -276,7 +278,7 @@ impl Column {
             Values::Variant { metadata, value, mode, depth } => {
                 let (metadata, value) = (self.variant_part(metadata, index)?, self.variant_part(value, index)?);
                 variant::push_variant(out, metadata, value, *mode, *depth)
-                    .map_err(|refused| Fault::new(refused.code, &self.path, refused.expected, refused.got))?;
+                    .map_err(|fault| Fault::new(fault.code, &self.path, fault.expected, fault.got))?;
             }
             Values::Dictionary { keys, values } => {
                 return values.put(self.dictionary_index(keys, values.len, index)?, out);
@@ -329,14 +331,14 @@ impl Column {
             for at in range {
                 let start = out.len();
                 key.put(at, out)?;
-                let middle = out.len();
+                let key_end = out.len();
                 value.put(at, out)?;
-                entries.push((start, middle, out.len()));
+                entries.push((start, key_end, out.len()));
                 self.check_size(out)?;
             }
-            let key_of = |entry: &(usize, usize, usize)| &out[entry.0..entry.1];
-            entries.sort_by(|a, b| key_of(a).cmp(key_of(b)));
-            if entries.windows(2).any(|pair| key_of(&pair[0]) == key_of(&pair[1])) {
+            let key_cell = |&(start, key_end, _): &(usize, usize, usize)| &out[start..key_end];
+            entries.sort_by(|a, b| key_cell(a).cmp(key_cell(b)));
+            if entries.windows(2).any(|pair| key_cell(&pair[0]) == key_cell(&pair[1])) {
                 return Err(Fault::new("map_key_duplicate", &self.path, "distinct keys", "one key twice"));
             }
             let sorted: Vec<u8> = entries.iter().flat_map(|(start, _, end)| &out[*start..*end]).copied().collect();
@@ -359,6 +361,7 @@ impl Column {
             Values::RunEnds { ends, offset, values } => {
                 self.variant_part(values, self.run_index(ends, values.len, offset + index)?)
             }
+            // `bind_variant` binds both parts as binary, so no other values reach this arm.
             _ => Err(null()),
         }
     }
@@ -383,7 +386,7 @@ impl Column {
     }
 
     fn out_of_range(&self) -> Fault {
-        Fault::new("value_out_of_range", &self.path, "a value in the range of its type", "another")
+        Fault::new("value_out_of_range", &self.path, "a value in the range of its type", "a value outside of it")
     }
 
     fn invalid(&self, expected: &str) -> Fault {

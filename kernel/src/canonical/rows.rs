@@ -10,8 +10,8 @@ use crate::canonical::text::*;
 use crate::error::{Fault, Result};
 use crate::hash::sha256::{self, Messages};
 
-/// Rows per tile at most. So many fill the sixteen lanes of the hash for most lengths; more would leave the first-level
-/// cache.
+/// Rows per tile at most. These are enough to fill the sixteen lanes of the AVX-512 hash, which hashes rows of equal
+/// length in blocks together. More rows would not fit the first-level cache.
 pub const TILE_ROWS: usize = 256;
 /// Bytes of values per tile at most, unless a single row has more.
 const TILE_BYTES: usize = 1 << 20;
@@ -37,7 +37,7 @@ fn layout_of(column: &BatchColumn) -> Layout<'_> {
         Values::Boolean(_) => Layout::Bounded(7),
         Values::Integers { .. } => Layout::Bounded(22),
         Values::Floats { .. } => Layout::Bounded(10),
-        // Tag, length, sign, point and a leading zero take 5 bytes.
+        // Tag, length, sign, point and a leading zero take 5 bytes; one byte is spare.
         Values::Decimals(decimals) => Layout::Bounded(usize::from(decimals.precision) + 6),
         Values::Bytes { values, text, .. } if *text != Some(Mode::Portable) => Layout::Bytes(values),
         Values::Dictionary { keys, .. } => match &column.dictionary {

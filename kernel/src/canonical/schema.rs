@@ -98,7 +98,7 @@ pub struct Field {
     pub slot: Slot,
 }
 
-/// What is hashed and how. Fields and projections are in canonical order, by name.
+/// What is hashed and how. The fields are sorted by name, and so are the columns of each projection.
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub fields: Vec<Field>,

@@ -33,8 +33,8 @@ pub fn to_portable(text: &str) -> Result<Cow<'_, str>, Refusal> {
 
 fn is_unassigned(character: char) -> bool {
     let code = u32::from(character);
-    let after = UNASSIGNED.partition_point(|(first, _)| *first <= code);
-    after > 0 && code <= UNASSIGNED[after - 1].1
+    let started = UNASSIGNED.partition_point(|(first, _)| *first <= code);
+    UNASSIGNED[..started].last().is_some_and(|(_, last)| code <= *last)
 }
 
 #[cfg(test)]

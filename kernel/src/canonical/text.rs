@@ -24,7 +24,7 @@ pub const TAG_OBJECT: u8 = 0x14;
 pub const TAG_GEOMETRY: u8 = 0x15;
 pub const TAG_GEOGRAPHY: u8 = 0x16;
 pub const TAG_TIME_NS: u8 = 0x17;
-/// The longest uvarint of a length that fits a row, and the tag before it.
+/// A tag of one byte, and the longest uvarint of a length that fits a row.
 pub const HEADER_MAX_BYTES: usize = 6;
 const ASCII_ZEROS: u64 = 0x3030_3030_3030_3030;
 
@@ -60,6 +60,7 @@ pub fn write_short_number(slot: &mut [u8], tag: u8, number: i64, scale: u32) -> 
         // The fraction moves by one byte to make room for the point; it has at most seven digits.
         let whole = 8 - leading - scale;
         let fraction = text >> (8 * whole) << 8 | u64::from(b'.');
+        // `min` changes nothing; it shows the compiler that the next store is in bounds.
         let point = (2 + sign + whole as usize).min(SHORT_CELL_ROOM - 8);
         slot[point..point + 8].copy_from_slice(&fraction.to_le_bytes());
         length += 1;

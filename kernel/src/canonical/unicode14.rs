@@ -1,6 +1,6 @@
 //! Code points of general category Cn (unassigned) in Unicode 14.0.0; made by tools/make_unicode_table.py.
 
-/// Inclusive, ascending, with at least one assigned code point between two ranges.
+/// Inclusive ranges in ascending order, with at least one assigned code point between two of them.
 #[rustfmt::skip]
 pub static UNASSIGNED: &[(u32, u32)] = &[
     (0x378, 0x379), (0x380, 0x383), (0x38b, 0x38b), (0x38d, 0x38d), (0x3a2, 0x3a2), (0x530, 0x530),

@@ -7,20 +7,20 @@ use std::borrow::Cow;
 
 /// Why a variant is refused.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Refused {
+pub struct VariantFault {
     pub code: &'static str,
     pub expected: String,
     pub got: String,
 }
 
-type Result<T> = std::result::Result<T, Refused>;
+type Result<T> = std::result::Result<T, VariantFault>;
 
-fn refused(code: &'static str, expected: impl Into<String>, got: impl Into<String>) -> Refused {
-    Refused { code, expected: expected.into(), got: got.into() }
+fn variant_fault(code: &'static str, expected: impl Into<String>, got: impl Into<String>) -> VariantFault {
+    VariantFault { code, expected: expected.into(), got: got.into() }
 }
 
-fn malformed(expected: impl Into<String>, got: impl Into<String>) -> Refused {
-    refused("variant_malformed", expected, got)
+fn malformed(expected: impl Into<String>, got: impl Into<String>) -> VariantFault {
+    variant_fault("variant_malformed", expected, got)
 }
 
 /// Appends the cell of a variant whose own depth is `depth`.
@@ -68,10 +68,10 @@ impl Writer<'_> {
     /// Appends the cell of the value that fills `bytes` exactly.
     fn put(&self, out: &mut Vec<u8>, bytes: &[u8], depth: usize) -> Result<()> {
         if depth > NESTING_DEPTH_MAX {
-            return Err(refused("nesting_too_deep", format!("at most {NESTING_DEPTH_MAX} levels"), "more"));
+            return Err(variant_fault("nesting_too_deep", format!("at most {NESTING_DEPTH_MAX} levels"), "more"));
         }
         if out.len() > ROW_SIZE_MAX_BYTES {
-            return Err(refused("row_too_large", format!("{ROW_SIZE_MAX_BYTES} bytes"), "more"));
+            return Err(variant_fault("row_too_large", format!("{ROW_SIZE_MAX_BYTES} bytes"), "more"));
         }
         let mut reader = Reader(bytes);
         let header = reader.byte()?;
@@ -131,7 +131,7 @@ impl Writer<'_> {
 
     fn put_float<const N: usize>(&self, out: &mut Vec<u8>, tag: u8, reader: &mut Reader<'_>) -> Result<()> {
         if self.mode == Mode::Portable {
-            return Err(refused("portable_float", "no raw float", "one inside a variant"));
+            return Err(variant_fault("portable_float", "no raw float", "one inside a variant"));
         }
         let mut bits = reader.array::<N>()?;
         bits.reverse();
@@ -143,7 +143,7 @@ impl Writer<'_> {
     fn put_decimal(&self, out: &mut Vec<u8>, width: usize, digits_max: usize, reader: &mut Reader<'_>) -> Result<()> {
         if self.mode == Mode::Portable {
             let expected = "decimals with a declared scale";
-            return Err(refused("portable_scale_undeclared", expected, "a decimal inside a variant"));
+            return Err(variant_fault("portable_scale_undeclared", expected, "a decimal inside a variant"));
         }
         let scale = usize::from(reader.byte()?);
         let bytes = reader.take(width)?;
@@ -163,7 +163,7 @@ impl Writer<'_> {
     }
 
     fn put_string(&self, out: &mut Vec<u8>, bytes: &[u8]) -> Result<()> {
-        let text = strings::to_utf8(bytes).map_err(refused_string)?;
+        let text = strings::to_utf8(bytes).map_err(string_fault)?;
         push_cell(out, TAG_STRING, self.normalize(text)?.as_bytes());
         Ok(())
     }
@@ -172,7 +172,7 @@ impl Writer<'_> {
     fn normalize<'t>(&self, text: &'t str) -> Result<Cow<'t, str>> {
         match self.mode {
             Mode::Stored => Ok(Cow::Borrowed(text)),
-            Mode::Portable => strings::to_portable(text).map_err(refused_string),
+            Mode::Portable => strings::to_portable(text).map_err(string_fault),
         }
     }
 
@@ -212,9 +212,9 @@ impl Writer<'_> {
         }
         let mut fields =
             names.into_iter().zip(values).map(|(n, v)| Ok((self.normalize(n)?, v))).collect::<Result<Vec<_>>>()?;
-        fields.sort_by(|a, b| a.0.cmp(&b.0));
-        if fields.windows(2).any(|pair| pair[0].0 == pair[1].0) {
-            return Err(refused("variant_key_duplicate", "distinct names", "one twice"));
+        fields.sort_by(|(a, _), (b, _)| a.cmp(b));
+        if fields.windows(2).any(|pair| matches!(pair, [(a, _), (b, _)] if a == b)) {
+            return Err(variant_fault("variant_key_duplicate", "distinct names", "one twice"));
         }
         push_nested(out, TAG_OBJECT, |out| {
             fields.iter().try_for_each(|(name, value)| {
@@ -245,10 +245,10 @@ fn split_values<'a>(offsets: &[usize], bytes: &'a [u8]) -> Result<Vec<&'a [u8]>>
         .collect())
 }
 
-fn refused_string(refusal: Refusal) -> Refused {
+fn string_fault(refusal: Refusal) -> VariantFault {
     match refusal {
-        Refusal::NotUtf8 => refused("string_not_utf8", "well-formed UTF-8", "other bytes"),
-        Refusal::Unassigned(character) => refused(
+        Refusal::NotUtf8 => variant_fault("string_not_utf8", "well-formed UTF-8", "other bytes"),
+        Refusal::Unassigned(character) => variant_fault(
             "string_unassigned_code_point",
             "code points assigned in Unicode 14.0.0",
             format!("U+{:04X}", u32::from(character)),
@@ -292,9 +292,11 @@ impl<'a> Reader<'a> {
         Ok(i64::from_le_bytes(wide))
     }
 
-    /// Reads `count` numbers. Fails before allocating if the bytes cannot hold them.
+    /// Reads `count` numbers. Fails before allocating if the bytes cannot hold them. `count` is `None` if computing it
+    /// overflowed.
     fn numbers(&mut self, count: Option<usize>, width: usize) -> Result<Vec<usize>> {
-        let size = count.and_then(|count| count.checked_mul(width)).ok_or_else(|| malformed("a sane size", "more"))?;
+        let size = count.and_then(|count| count.checked_mul(width));
+        let size = size.ok_or_else(|| malformed("a number of bytes below 2^64", "more"))?;
         let bytes = self.take(size)?;
         bytes.chunks_exact(width).map(|chunk| Reader(chunk).number(width)).collect()
     }

@@ -82,8 +82,8 @@ impl Messages<'_> {
     }
 }
 
-/// Pads the message in the first `length` bytes of `slot` for the inner hash, and returns its number of blocks. `slot`
-/// has at least `length` + 72 bytes.
+/// Pads the message in the first `length` bytes of `slot` for HMAC's inner hash, and returns its number of blocks.
+/// `slot` has at least `length` + 72 bytes.
 #[inline(always)]
 pub fn pad(slot: &mut [u8], length: usize) -> u32 {
     let blocks = (length + 9).div_ceil(BLOCK);
@@ -91,6 +91,7 @@ pub fn pad(slot: &mut [u8], length: usize) -> u32 {
     // The padding is 9 to 72 bytes. Always filling 72 compiles to plain stores instead of a call.
     slot[length..length + 72].fill(0);
     slot[length] = 0x80;
+    // The inner hash starts with a key block, which counts for the length in bits.
     slot[end - 8..end].copy_from_slice(&(8 * (BLOCK + length) as u64).to_be_bytes());
     blocks as u32
 }
@@ -269,6 +270,7 @@ mod avx512 {
         let counted_lanes = ((1u32 << lanes) - 1) as __mmask16;
         for (word, total) in hash.into_iter().zip(&mut sum.0) {
             let word = _mm512_maskz_mov_epi32(counted_lanes, word);
+            // The 16 words are split into two vectors of 64-bit numbers, because their sum needs more than 32 bits.
             let low = _mm512_and_si512(word, _mm512_set1_epi64(0xffff_ffff));
             let high = _mm512_srli_epi64::<32>(word);
             *total += _mm512_reduce_add_epi64(_mm512_add_epi64(low, high)) as u64;

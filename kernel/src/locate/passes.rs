@@ -88,7 +88,7 @@ impl Sieve {
         Ok(Sieve { hashing, tile: Tile::default(), bits, sums: vec![0; size], counts: vec![0; size] })
     }
 
-    /// Adds every row of one side.
+    /// Adds every row of a batch, which belongs to the staged or to the intended side.
     pub fn add(&mut self, batch: &StructArray, staged: bool) -> Result<()> {
         let bound = bind(&self.hashing.plan, batch)?;
         let identity = self.hashing.columns(&bound, IDENTITY);
@@ -226,15 +226,15 @@ impl Suspects {
         end: usize,
         chosen: &[usize],
     ) -> Result<Vec<u128>> {
-        let mut found = Vec::with_capacity(chosen.len());
+        let mut hashes = Vec::with_capacity(chosen.len());
         if chosen.len() * 4 < end - first {
             for row in chosen {
-                hash_rows(&mut self.tile, columns, hash, first + row, first + row + 1, &mut found)?;
+                hash_rows(&mut self.tile, columns, hash, first + row, first + row + 1, &mut hashes)?;
             }
-            return Ok(found);
+            return Ok(hashes);
         }
-        hash_rows(&mut self.tile, columns, hash, first, end, &mut found)?;
-        Ok(chosen.iter().map(|row| found[*row]).collect())
+        hash_rows(&mut self.tile, columns, hash, first, end, &mut hashes)?;
+        Ok(chosen.iter().map(|row| hashes[*row]).collect())
     }
 
     fn push_record(
@@ -292,8 +292,8 @@ mod tests {
         "projections":[["id"],["id","town"]]}"#;
 
     fn batch(rows: &[(i64, &str)]) -> StructArray {
-        let ids: ArrayRef = Arc::new(Int64Array::from_iter_values(rows.iter().map(|row| row.0)));
-        let towns: ArrayRef = Arc::new(StringArray::from_iter_values(rows.iter().map(|row| row.1)));
+        let ids: ArrayRef = Arc::new(Int64Array::from_iter_values(rows.iter().map(|(id, _)| *id)));
+        let towns: ArrayRef = Arc::new(StringArray::from_iter_values(rows.iter().map(|(_, town)| *town)));
         RecordBatch::try_from_iter([("id", ids), ("town", towns)]).unwrap().into()
     }
 
@@ -301,18 +301,18 @@ mod tests {
         Sieve::new(Plan::parse(PLAN).unwrap(), &[7; 32], bits).unwrap()
     }
 
-    /// The report about these two sides, and whether records were spooled.
+    /// The report about these two sides, and whether records were spooled. `name` is a part of the spool's name.
     fn locate(intent: &[(i64, &str)], staged: &[(i64, &str)], memory_bytes: usize, name: &str) -> (Value, bool) {
-        let mut found = sieve(4);
-        found.add(&batch(intent), false).unwrap();
-        let mut other = sieve(4);
-        other.add(&batch(staged), true).unwrap();
-        found.merge(&other).unwrap();
+        let mut sides = sieve(4);
+        sides.add(&batch(intent), false).unwrap();
+        let mut staged_side = sieve(4);
+        staged_side.add(&batch(staged), true).unwrap();
+        sides.merge(&staged_side).unwrap();
         let path = std::env::temp_dir().join(format!("pvdm-locate-{}-{name}", std::process::id()));
         let spool = || Spool { path: path.clone(), limit_bytes: 1 << 20 };
-        let mut first = found.suspects(true, |fields| Records::new(fields, memory_bytes, spool()));
+        let mut first = sides.suspects(true, |fields| Records::new(fields, memory_bytes, spool()));
         first.add(&batch(intent), Place { staged: false, file: 0, row: 0 }).unwrap();
-        let mut second = found.suspects(true, |fields| Records::new(fields, 1 << 20, spool()));
+        let mut second = sides.suspects(true, |fields| Records::new(fields, 1 << 20, spool()));
         second.add(&batch(staged), Place { staged: true, file: 3, row: 10 }).unwrap();
         first.absorb(second).unwrap();
         assert!(!path.exists());
@@ -322,18 +322,18 @@ mod tests {
 
     #[test]
     fn sides_with_the_same_rows_in_another_order_leave_nothing() {
-        let mut found = sieve(8);
-        found.add(&batch(&[(1, "a"), (2, "b"), (2, "b")]), false).unwrap();
-        found.add(&batch(&[(2, "b"), (1, "a"), (2, "b")]), true).unwrap();
-        assert_eq!(found.differing(), (0, 0));
+        let mut sides = sieve(8);
+        sides.add(&batch(&[(1, "a"), (2, "b"), (2, "b")]), false).unwrap();
+        sides.add(&batch(&[(2, "b"), (1, "a"), (2, "b")]), true).unwrap();
+        assert_eq!(sides.differing(), (0, 0));
     }
 
     #[test]
     fn exchanged_keys_are_found_though_no_column_changed() {
-        let mut found = sieve(0);
-        found.add(&batch(&[(1, "a"), (2, "b")]), false).unwrap();
-        found.add(&batch(&[(1, "b"), (2, "a")]), true).unwrap();
-        assert_eq!(found.differing(), (1, 4));
+        let mut sides = sieve(0);
+        sides.add(&batch(&[(1, "a"), (2, "b")]), false).unwrap();
+        sides.add(&batch(&[(1, "b"), (2, "a")]), true).unwrap();
+        assert_eq!(sides.differing(), (1, 4));
     }
 
     #[test]
@@ -365,9 +365,9 @@ mod tests {
     #[test]
     fn a_full_spool_and_a_place_out_of_range_are_faults() {
         let path = std::env::temp_dir().join(format!("pvdm-locate-{}-full", std::process::id()));
-        let mut found = sieve(4);
-        found.add(&batch(&[(1, "a"), (2, "b")]), false).unwrap();
-        let mut suspects = found.suspects(false, |fields| Records::new(fields, 1, Spool { path, limit_bytes: 1 }));
+        let mut sides = sieve(4);
+        sides.add(&batch(&[(1, "a"), (2, "b")]), false).unwrap();
+        let mut suspects = sides.suspects(false, |fields| Records::new(fields, 1, Spool { path, limit_bytes: 1 }));
         let place_out_of_range = Place { staged: false, file: 0, row: 1 << ROW_BITS };
         assert_eq!(suspects.add(&batch(&[(1, "a")]), place_out_of_range).unwrap_err().code, "locate_too_large");
         let rows = batch(&[(1, "a"), (2, "b")]);

@@ -22,9 +22,11 @@ pub struct Spool {
     pub limit_bytes: u64,
 }
 
+/// Storage for records. `push` fills it, and `merge` reads it in order.
 pub struct Records {
     /// The bytes of one record.
     width: usize,
+    /// The most bytes to hold in memory.
     memory_bytes: usize,
     spool: Spool,
     /// The records in memory, in the order in which they came.
@@ -191,7 +193,7 @@ impl Cursor {
     }
 }
 
-/// Creates a file that no other process can open, even after a crash.
+/// Creates a file and removes its name. So no other process can open the file, and a crash leaves nothing behind.
 fn create_unnamed(path: &PathBuf) -> std::io::Result<File> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create_new(true);

@@ -12,8 +12,8 @@ use std::collections::{BTreeMap, VecDeque};
 /// A record begins with the hash of its key, and then the hash of its content.
 const KEY_BYTES: usize = 16;
 const ROW_BYTES: usize = 32;
-/// So many bytes of records of one key are kept whole, and at least so many records. Of further ones only the file is
-/// counted.
+/// A list of unmatched rows keeps whole records up to this many bytes, but never fewer than `HELD_MIN` records. Further
+/// rows are only counted by file.
 const HELD_BYTES: usize = 1 << 24;
 const HELD_MIN: usize = 64;
 /// Positions of the classes in `NAMES` and in the fields of `Tally`.
@@ -59,6 +59,7 @@ impl UnmatchedRows {
     /// Takes over all rows of `other`.
     fn extend(&mut self, other: &mut UnmatchedRows, held_max: usize) {
         let whole = std::mem::take(&mut other.whole);
+        // `push` counts the whole rows.
         self.rows += other.rows - whole.len() as u64;
         whole.iter().for_each(|record| self.push(record, held_max));
         for (file, count) in std::mem::take(&mut other.counted) {
@@ -100,7 +101,7 @@ pub struct Tally {
     /// The names of the hashed fields; empty if fields are not hashed.
     names: Vec<String>,
     samples_max: usize,
-    /// The number of records of one key that are kept whole.
+    /// The number of whole records that a list of unmatched rows keeps.
     held_max: usize,
     /// The number of wrong rows by class, and by class and file.
     counts: [u64; 4],
@@ -165,7 +166,8 @@ impl Tally {
             if self.intended > 0 {
                 self.count(DUPLICATED, place.file, 1);
                 self.copies += 1;
-                self.first_copy = Some(self.first_copy.filter(|first| is_before(*first, place)).unwrap_or(place));
+                let first = self.first_copy.unwrap_or(place);
+                self.first_copy = Some(if is_before(place, first) { place } else { first });
             } else {
                 self.extra.push(record, self.held_max);
             }
@@ -186,6 +188,7 @@ impl Tally {
         for _ in 0..pairs {
             let (Some(intended), Some(staged)) = (self.missing.pop(), self.extra.pop()) else { break };
             self.count(MODIFIED, staged.file(), 1);
+            // Only whole records have a place and the hashes of fields.
             let (MatchedRow::Whole(intended), MatchedRow::Whole(staged)) = (intended, staged) else { continue };
             let fields = self.compare(&intended, &staged);
             let (place, from) = (place_of(&staged), place_of(&intended));
@@ -265,6 +268,7 @@ impl Tally {
         Value::Object(report)
     }
 
+    /// `at` and `intent` are [file, row]. `intent` is the intended row of a modified row, otherwise null.
     fn sample_to_json(&self, sample: &Sample) -> Value {
         let names = sample.fields.as_ref().map(|found| found.iter().map(|at| &self.names[*at]).collect::<Vec<_>>());
         let pair = |place: Place| json!([place.file, place.row]);
@@ -312,7 +316,7 @@ mod tests {
         let found = tally.finish();
         assert_eq!((&found["modified"]["rows"], &found["missing"]["rows"]), (&json!(6), &json!(9)));
         assert_eq!(found["modified"]["files"], json!([[8, 6]]));
-        let files: u64 = found["missing"]["files"].as_array().unwrap().iter().filter_map(|each| each[1].as_u64()).sum();
-        assert_eq!(files, 9);
+        let files = found["missing"]["files"].as_array().unwrap();
+        assert_eq!(files.iter().filter_map(|file_and_rows| file_and_rows[1].as_u64()).sum::<u64>(), 9);
     }
 }

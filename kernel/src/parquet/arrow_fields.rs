@@ -23,13 +23,13 @@ pub fn join_path(path: &str, name: &str) -> String {
 
 /// Whether the column or any field inside it has an id.
 pub fn has_id(field: &ArrowField) -> bool {
-    field.metadata().contains_key(FIELD_ID) || child_fields(field).into_iter().any(|each| has_id(each))
+    field.metadata().contains_key(FIELD_ID) || child_fields(field).into_iter().any(|child| has_id(child))
 }
 
 /// How many leaves a column of the file has.
 pub fn count_leaves(field: &ArrowField) -> usize {
     match field.data_type() {
-        kind if kind.is_nested() => child_fields(field).into_iter().map(|each| count_leaves(each)).sum(),
+        kind if kind.is_nested() => child_fields(field).into_iter().map(|child| count_leaves(child)).sum(),
         _ => 1,
     }
 }

@@ -18,14 +18,14 @@ use std::sync::Arc;
 
 /// The part of a file that is read: the leaves, the columns that these belong to, and how the columns become those of
 /// the schema.
-pub struct Projection {
+pub struct ColumnSelection {
     pub mask: ProjectionMask,
     pub fields: Fields,
     pub shape: Arc<Shape>,
 }
 
 /// How a row group is given in the file's own encoding: the types of all columns of the file, and the columns that are
-/// given by their dictionary. The positions of the latter are among the columns that are read.
+/// given as indices of their dictionary. The position of such a column counts only the columns that are read.
 pub struct StoredGroup {
     pub types: Fields,
     pub by_dictionary: Vec<DictionaryColumn>,
@@ -36,7 +36,7 @@ pub struct Batches {
     data: Bytes,
     footer: ArrowReaderMetadata,
     batch_rows: usize,
-    projection: Projection,
+    selection: ColumnSelection,
     /// By row group; empty if all columns are given in the types of the footer.
     stored: Vec<StoredGroup>,
     /// The decoder of the current row group.
@@ -55,14 +55,14 @@ impl Batches {
         data: Bytes,
         footer: ArrowReaderMetadata,
         batch_rows: usize,
-        projection: Projection,
+        selection: ColumnSelection,
         stored: Vec<StoredGroup>,
     ) -> Result<Batches> {
         let mut batches = Batches {
             data,
             footer,
             batch_rows,
-            projection,
+            selection,
             stored,
             decoder: None,
             readers: Vec::new(),
@@ -83,6 +83,7 @@ impl Batches {
         if group >= self.footer.metadata().num_row_groups() {
             return Ok(());
         }
+        // The dictionary readers come first: the decoder gets the columns that they do not read.
         self.readers = self.open_dictionary_readers(group).unwrap_or_default();
         self.decoder = Some(self.open_decoder(group)?);
         (self.opened_groups, self.group_rows) = (group + 1, 0);
@@ -91,7 +92,7 @@ impl Batches {
 
     /// Opens a decoder for the columns of a row group that are not read by their dictionary.
     fn open_decoder(&self, group: usize) -> Result<ParquetRecordBatchReader> {
-        let mut mask = self.projection.mask.clone();
+        let mut mask = self.selection.mask.clone();
         if !self.readers.is_empty() {
             mask.intersect(&mask_other_leaves(self.footer.parquet_schema(), &self.stored[group].by_dictionary));
         }
@@ -105,9 +106,9 @@ impl Batches {
     /// columns cannot be read so.
     fn open_dictionary_readers(&self, group: usize) -> Option<Vec<DictionaryReader>> {
         let (columns, metadata) = (self.footer.parquet_schema(), self.footer.metadata().row_group(group));
-        let readers = self.stored.get(group)?.by_dictionary.iter().map(|each| {
-            let pages = SourceIndices::new(&self.data, metadata, each.leaf, each.kind.primitive_width()?).ok()?;
-            Some(DictionaryReader::unmeasured(each, columns.column(each.leaf).path().string(), pages))
+        let readers = self.stored.get(group)?.by_dictionary.iter().map(|column| {
+            let pages = SourceIndices::new(&self.data, metadata, column.leaf, column.kind.primitive_width()?).ok()?;
+            Some(DictionaryReader::unmeasured(column, columns.column(column.leaf).path().string(), pages))
         });
         readers.collect()
     }
@@ -129,7 +130,7 @@ impl Batches {
             self.readers.iter_mut().try_for_each(DictionaryReader::require_end)?;
             return Ok(None);
         };
-        merge_columns(&self.projection.fields, batch.map_err(unreadable_pages)?, &mut self.readers).map(Some)
+        merge_columns(&self.selection.fields, batch.map_err(unreadable_pages)?, &mut self.readers).map(Some)
     }
 
     /// Decodes the rest of the current row group without dictionary indices, from the first row that was not given yet.
@@ -163,21 +164,21 @@ impl Batches {
 
     fn next_batch(&mut self) -> Result<Option<StructArray>> {
         while self.decoder.is_some() {
-            let found = match self.next_rows() {
+            let rows = match self.next_rows() {
                 Err(_) if !self.readers.is_empty() => {
                     self.restart_without_indices()?;
                     self.next_rows()?
                 }
-                found => found?,
+                rows => rows?,
             };
-            let Some(batch) = found else {
+            let Some(batch) = rows else {
                 self.finish_group()?;
                 continue;
             };
             self.group_rows += batch.len() as u64;
             self.rows += batch.len() as u64;
             require_no_extra_rows(self.footer.metadata(), self.opened_groups - 1, self.group_rows)?;
-            return apply_shape(&self.projection.shape, &batch).map(Some);
+            return apply_shape(&self.selection.shape, &batch).map(Some);
         }
         Ok(None)
     }
@@ -187,10 +188,11 @@ impl Iterator for Batches {
     type Item = Result<StructArray>;
 
     fn next(&mut self) -> Option<Result<StructArray>> {
-        let found = self.next_batch();
-        if found.is_err() {
+        let batch = self.next_batch();
+        if batch.is_err() {
+            // Without a decoder the iterator has ended.
             self.decoder = None;
         }
-        found.transpose()
+        batch.transpose()
     }
 }

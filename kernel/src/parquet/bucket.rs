@@ -72,7 +72,7 @@ impl BucketField {
         if nulls.as_ref().is_some_and(|nulls| nulls.null_count() > 0) {
             self.add_value(None);
         }
-        let Some(scalars) = Scalars::of(&array, &self.kind) else {
+        let Some(scalars) = Scalars::from_array(&array, &self.kind) else {
             let got = array.data_type().to_string();
             return Err(Fault::new("parquet_type_unsupported", &self.names.join("."), self.kind.to_string(), got));
         };

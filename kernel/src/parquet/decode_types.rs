@@ -7,18 +7,18 @@ use arrow_schema::{DataType, Field as ArrowField, Fields};
 use parquet::basic::{ConvertedType, Type as Physical};
 use parquet::schema::types::SchemaDescriptor;
 
-/// Every decimal of so many digits fits 64 bits.
+/// Every decimal with at most this many digits fits 64 bits.
 const DIGITS_MAX_64: u8 = 18;
-/// Every decimal of so many digits fits 32 bits.
+/// Every decimal with at most this many digits fits 32 bits.
 const DIGITS_MAX_32: u8 = 9;
 
-/// The file's fields, with types that are faster to decode where the canonical cells stay the same. `shape` says where
-/// the table's fields (`wanted`) are in the `file`. `by_dictionary` says whether all pages of a leaf use a small
-/// dictionary, and `is_inspected` whether anything but a digest reads a column's values.
+/// Returns the file's fields, with types that are faster to decode where the canonical cells stay the same. `shape`
+/// says where the table's fields (`wanted`) are in the `file`. `has_dictionary` says whether all pages of a leaf use a
+/// small dictionary, and `is_inspected` whether anything but a digest reads a column's values.
 pub fn choose_decode_types(
     (wanted, shape, file): (&[Field], &Shape, &Fields),
     columns: &SchemaDescriptor,
-    by_dictionary: impl Fn(usize) -> bool,
+    has_dictionary: impl Fn(usize) -> bool,
     is_inspected: impl Fn(&Field, &ArrowField) -> bool,
 ) -> Fields {
     let mut fields = file.to_vec();
@@ -32,10 +32,12 @@ pub fn choose_decode_types(
         }
         let column = columns.column(leaf);
         let kind = match (&field.slot.kind, file[at].data_type()) {
-            (Type::String, DataType::Utf8) if column.converted_type() == ConvertedType::UTF8 && by_dictionary(leaf) => {
+            (Type::String, DataType::Utf8)
+                if column.converted_type() == ConvertedType::UTF8 && has_dictionary(leaf) =>
+            {
                 DataType::Dictionary(Box::new(DataType::Int32), Box::new(DataType::Utf8))
             }
-            (_, _) => match narrow_decimal(field, &file[at], column.physical_type()) {
+            _ => match narrow_decimal(field, &file[at], column.physical_type()) {
                 Some(kind @ DataType::Decimal64(_, _)) => kind,
                 _ => continue,
             },

@@ -55,7 +55,7 @@ pub fn find_dictionary_columns(
         let column = columns.column(leaf);
         let Some(kind) = choose_value_type(field, &file[at], &column) else { continue };
         let Some(width) = kind.primitive_width() else { continue };
-        // Values are encoded once for all rows, so there should be fewer values than rows.
+        // A dictionary is encoded as a whole only for a batch with at least as many rows as the dictionary has values.
         let Some(largest) = largest_dictionary_page(data, group.column(leaf), batch_rows.saturating_mul(width)) else {
             continue;
         };
@@ -85,7 +85,7 @@ fn choose_value_type(field: &Field, of_file: &ArrowField, column: &ColumnDescrip
 
 /// The leaves that the decoder reads: all but those that are read by their dictionary.
 pub fn mask_other_leaves(columns: &SchemaDescriptor, by_dictionary: &[DictionaryColumn]) -> ProjectionMask {
-    let is_other = |leaf: &usize| by_dictionary.iter().all(|each| each.leaf != *leaf);
+    let is_other = |leaf: &usize| by_dictionary.iter().all(|column| column.leaf != *leaf);
     ProjectionMask::leaves(columns, (0..columns.num_columns()).filter(is_other))
 }
 
@@ -132,6 +132,7 @@ impl DictionaryReader {
         pages: MeasuredPages,
         measure: &SharedMeasure,
     ) -> DictionaryReader {
+        // From now on the measure of each page records its rows' indices.
         measure.with(|chunk| chunk.row_indices = Some(Default::default()));
         let source = Source::Measured(pages, measure.clone());
         DictionaryReader { at: column.at, kind: column.kind, path, source, values: None }
@@ -177,6 +178,7 @@ impl DictionaryReader {
     fn next_page(&mut self) -> Result<bool> {
         let found = match &mut self.source {
             Source::Measured(pages, measure) => match pages.get_next_page() {
+                // Measuring the page does not fail; it leaves its fault in the measure.
                 Ok(page) => return measure.with(|chunk| chunk.fault.take().map_or(Ok(page.is_some()), Err)),
                 Err(error) => Err(error.to_string()),
             },
@@ -189,7 +191,7 @@ impl DictionaryReader {
         let (count, values) = match &self.source {
             Source::Measured(_, measure) => measure.with(|chunk| {
                 let dictionary = chunk.dictionary.as_ref();
-                dictionary.map_or((0, Buffer::default()), |each| (each.len(), Buffer::from(each.bytes())))
+                dictionary.map_or((0, Buffer::default()), |values| (values.len(), Buffer::from(values.bytes())))
             }),
             Source::Unmeasured(pages) => (pages.value_count(), Buffer::from(pages.dictionary())),
         };
@@ -227,7 +229,7 @@ pub fn merge_columns(file: &Fields, batch: RecordBatch, readers: &mut [Dictionar
     let mut fields = Vec::with_capacity(file.len());
     let mut arrays = Vec::with_capacity(file.len());
     for (at, field) in file.iter().enumerate() {
-        let array = match readers.iter_mut().find(|each| each.at == at) {
+        let array = match readers.iter_mut().find(|reader| reader.at == at) {
             Some(reader) => Some(reader.next(rows)?),
             None => rest.next().cloned(),
         };

@@ -115,6 +115,7 @@ impl LeafFacts {
                 let (expected, got) = (self.kind.to_string(), given.to_string());
                 return Err(Fault::new("parquet_type_unsupported", &self.path, expected, got));
             };
+            // One byte more than `to_json` gives, so that it can tell that the bound is cut.
             let bounds = (low.shorten(BOUND_MAX_BYTES + 1), high.shorten(BOUND_MAX_BYTES + 1));
             self.bounds = join_bounds(self.bounds.take(), Some(bounds));
             Ok(())
@@ -171,19 +172,21 @@ impl LeafFacts {
     /// and marked as cut.
     pub fn to_json(&self) -> Value {
         let floating = matches!(self.kind, Type::Float | Type::Double);
-        let bounds = self.bounds.as_ref().map(|(low, high)| [self.to_single_value(low), self.to_single_value(high)]);
-        let value = |at: usize| bounds.as_ref().map(|bounds| bounds[at].0.clone());
-        let cut = |at: usize| bounds.as_ref().is_some_and(|bounds| bounds[at].1);
+        let bounds = self.bounds.as_ref();
+        let lower = bounds.map(|(low, _)| self.to_single_value(low));
+        let upper = bounds.map(|(_, high)| self.to_single_value(high));
+        let hex = |bound: &Option<(String, bool)>| bound.as_ref().map(|(hex, _)| hex.clone());
+        let is_cut = |bound: &Option<(String, bool)>| bound.as_ref().is_some_and(|(_, is_cut)| *is_cut);
         json!({
             "id": self.id,
             "present": self.present,
             "values": self.values,
             "nulls": self.nulls,
             "nans": if floating { json!(self.nans) } else { Value::Null },
-            "lower": value(0),
-            "lower_cut": cut(0),
-            "upper": value(1),
-            "upper_cut": cut(1),
+            "lower": hex(&lower),
+            "lower_cut": is_cut(&lower),
+            "upper": hex(&upper),
+            "upper_cut": is_cut(&upper),
         })
     }
 

@@ -3,7 +3,7 @@
 use crate::canonical::schema::{Field, Type};
 use crate::digest::Digester;
 use crate::error::{Fault, Result};
-use crate::parquet::batches::{Batches, Projection, StoredGroup};
+use crate::parquet::batches::{Batches, ColumnSelection, StoredGroup};
 use crate::parquet::bucket::{BucketField, parse_buckets};
 use crate::parquet::claims::check::Claims;
 use crate::parquet::claims::pages::{MeasuredRowGroup, SharedMeasure};
@@ -72,6 +72,7 @@ impl ParquetFile {
         let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
         let footer = ArrowReaderMetadata::load(&data, options).map_err(unreadable_file)?;
         let shape = Arc::new(resolve_columns(&table, footer.schema().fields())?);
+        // The result is not needed yet. Wrong buckets are refused here, before any row is read.
         parse_buckets(&table.wanted, &request.buckets)?;
         let batch_rows = choose_batch_rows(&data, footer.metadata())?;
         let stored = request.stored();
@@ -95,7 +96,7 @@ impl ParquetFile {
         let shape = Arc::new(drop_absent_columns(resolve_columns(&self.table, schema.fields())?));
         let groups = if self.stored.is_empty() { 0 } else { self.footer.metadata().num_row_groups() };
         let stored = (0..groups).map(|group| self.plan_stored_group(group, &is_read)).collect();
-        self.open_batches(Projection { mask, fields: schema.fields().clone(), shape }, stored)
+        self.open_batches(ColumnSelection { mask, fields: schema.fields().clone(), shape }, stored)
     }
 
     /// Chooses the types in which a row group's batches are given, and the columns that are given by their dictionary.
@@ -121,11 +122,11 @@ impl ParquetFile {
     /// The rows in every column of the schema, as `read` gives them to a digester.
     pub fn all_batches(&self) -> Result<Batches> {
         let (fields, shape) = (self.footer.schema().fields().clone(), self.shape.clone());
-        self.open_batches(Projection { mask: ProjectionMask::all(), fields, shape }, Vec::new())
+        self.open_batches(ColumnSelection { mask: ProjectionMask::all(), fields, shape }, Vec::new())
     }
 
-    fn open_batches(&self, projection: Projection, stored: Vec<StoredGroup>) -> Result<Batches> {
-        Batches::new(self.data.clone(), self.footer.clone(), self.batch_rows, projection, stored)
+    fn open_batches(&self, selection: ColumnSelection, stored: Vec<StoredGroup>) -> Result<Batches> {
+        Batches::new(self.data.clone(), self.footer.clone(), self.batch_rows, selection, stored)
     }
 
     /// Reads every row and column once, into the digester and into the facts. Refuses a file that another reader may
@@ -250,7 +251,7 @@ impl ParquetFile {
     }
 
     /// Opens a row group whose pages are measured while they are decoded. `is_inspected` says whether anything but a
-    /// digest reads a column's values. Only other columns are read by their dictionary.
+    /// digest reads a column's values. If so, the column is not read by its dictionary.
     fn open_measured_group(
         &self,
         group: usize,
@@ -259,8 +260,8 @@ impl ParquetFile {
     ) -> Result<GroupReaders> {
         let (columns, metadata) = (self.footer.parquet_schema(), self.footer.metadata());
         let schemas = (&self.table.wanted[..], &*self.shape, self.footer.schema().fields());
-        let by_dictionary = |leaf| has_small_dictionary(&self.data, metadata.row_group(group).column(leaf));
-        let fields = choose_decode_types(schemas, columns, by_dictionary, &is_inspected);
+        let has_dictionary = |leaf| has_small_dictionary(&self.data, metadata.row_group(group).column(leaf));
+        let fields = choose_decode_types(schemas, columns, has_dictionary, &is_inspected);
         let by_dictionary = self.dictionary_columns(group, self.batch_rows, is_inspected);
         let mask = mask_other_leaves(columns, &by_dictionary);
         let levels = parquet_to_arrow_field_levels(columns, mask, Some(&fields)).map_err(unreadable_file)?;
@@ -274,12 +275,12 @@ impl ParquetFile {
         Ok((decoder.map_err(unreadable_file)?, readers.map_err(unreadable_file)?))
     }
 
-    /// Gives each batch of a row group to `each`. Checks the number of rows against the footer, and returns it.
+    /// Gives each batch of a row group to `consume`. Checks the number of rows against the footer, and returns it.
     fn decode_group(
         &self,
         group: usize,
         (decoder, mut readers): GroupReaders,
-        mut each: impl FnMut(StructArray) -> Result<()>,
+        mut consume: impl FnMut(StructArray) -> Result<()>,
     ) -> Result<u64> {
         let metadata = self.footer.metadata();
         let mut seen = 0;
@@ -289,7 +290,7 @@ impl ParquetFile {
                 .map_err(|fault| fault.in_group(group))?;
             seen += batch.len() as u64;
             require_no_extra_rows(metadata, group, seen)?;
-            each(batch)?;
+            consume(batch)?;
         }
         require_group_rows(metadata, group, seen)?;
         readers.into_iter().try_for_each(DictionaryReader::finish).map_err(|fault| fault.in_group(group))?;

@@ -104,8 +104,8 @@ fn a_column_that_is_not_asked_for_is_not_decoded_unless_the_file_is_digested() {
     let towns: ArrayRef = Arc::new(StringArray::from(vec!["secret town"; 3]));
     let plain = file(vec![("old", 9, towns), ("id", 1, ids())]);
     let mut data = plain.to_vec();
-    let at = data.windows(6).position(|each| each == b"secret").unwrap();
-    data[at - 4] = 0xff; // the length of a value: it leaves its page
+    let at = data.windows(6).position(|window| window == b"secret").unwrap();
+    data[at - 4] = 0xff; // the length of the value, which then exceeds its page
     let request = json!({"schema": columns(&[("id", 1, "long")]), "dropped": [9]});
     assert_eq!(first_batch(data.clone().into(), request).unwrap().column(0).as_ref(), ids().as_ref());
     assert_eq!(read(data.into(), r#","dropped":[9]"#).unwrap_err().code, "parquet_unreadable");

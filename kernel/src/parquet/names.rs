@@ -22,7 +22,7 @@ fn assign_field_ids(path: &str, named: &[Field], file: &Fields) -> Result<Fields
     file.iter()
         .map(|field| {
             let field_path = join_path(path, field.name());
-            let Some(found) = named.iter().find(|each| each.name == *field.name()) else {
+            let Some(found) = named.iter().find(|column| column.name == *field.name()) else {
                 return Err(Fault::new(
                     "field_name_unknown",
                     &field_path,
@@ -49,8 +49,8 @@ fn with_id(path: &str, slot: &Slot, field: &ArrowField) -> Result<FieldRef> {
             DataType::Struct(pair) if pair.len() == 2 => {
                 let keys = with_id(&join_path(path, "key"), key, &pair[0])?;
                 let values = with_id(&join_path(path, "value"), value, &pair[1])?;
-                let made = entries.as_ref().clone().with_data_type(DataType::Struct(vec![keys, values].into()));
-                DataType::Map(Arc::new(made), *sorted)
+                let entries_type = DataType::Struct(vec![keys, values].into());
+                DataType::Map(Arc::new(entries.as_ref().clone().with_data_type(entries_type)), *sorted)
             }
             _ => field.data_type().clone(),
         },
@@ -93,16 +93,17 @@ mod tests {
         plain("tags", DataType::List(Arc::new(element)))
     }
 
+    /// The ids of the fields and of all fields inside them; an empty text for a field without id.
     fn ids(fields: &Fields) -> Vec<String> {
-        let of = |field: &FieldRef| field.metadata().get(FIELD_ID).cloned().unwrap_or_default();
-        let each = |field: &FieldRef| {
-            let below: Fields = child_fields(field).into_iter().cloned().collect();
-            [vec![of(field)], ids(&below)].concat()
+        let with_inner_ids = |field: &FieldRef| {
+            let id = field.metadata().get(FIELD_ID).cloned().unwrap_or_default();
+            let children: Fields = child_fields(field).into_iter().cloned().collect();
+            [vec![id], ids(&children)].concat()
         };
-        fields.iter().flat_map(each).collect()
+        fields.iter().flat_map(with_inner_ids).collect()
     }
 
-    fn refused(file: Vec<ArrowField>) -> &'static str {
+    fn refusal_code(file: Vec<ArrowField>) -> &'static str {
         assign_ids(&named(), &file.into()).unwrap_err().code
     }
 
@@ -117,9 +118,9 @@ mod tests {
 
     #[test]
     fn a_name_that_the_schema_does_not_have_or_that_is_there_twice_is_refused() {
-        assert_eq!(refused(vec![plain("Id", DataType::Int64)]), "field_name_unknown");
-        assert_eq!(refused(vec![tags("zip")]), "field_name_unknown");
-        assert_eq!(refused(vec![plain("id", DataType::Int64), plain("id", DataType::Int64)]), "field_name_twice");
+        assert_eq!(refusal_code(vec![plain("Id", DataType::Int64)]), "field_name_unknown");
+        assert_eq!(refusal_code(vec![tags("zip")]), "field_name_unknown");
+        assert_eq!(refusal_code(vec![plain("id", DataType::Int64), plain("id", DataType::Int64)]), "field_name_twice");
     }
 
     #[test]

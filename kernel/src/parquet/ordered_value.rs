@@ -77,7 +77,7 @@ pub enum Order {
 }
 
 impl Order {
-    pub fn of(column: &ColumnDescriptor) -> Order {
+    pub fn of_column(column: &ColumnDescriptor) -> Order {
         let logical = column.logical_type_ref();
         let unsigned = match (logical, column.converted_type()) {
             (Some(LogicalType::Integer(kind)), _) => !kind.is_signed,

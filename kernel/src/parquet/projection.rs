@@ -58,6 +58,7 @@ fn mark_column(shape: &Shape, field: &ArrowField, found: &mut Vec<bool>) {
         ) => mark_column(inner, element, found),
         (Shape::Map(_, inner), DataType::Map(entries, _)) => match entries.data_type() {
             DataType::Struct(pair) if pair.len() == 2 => {
+                // A map needs its whole keys; of the values only what is asked for is read.
                 found.extend(std::iter::repeat_n(true, count_leaves(&pair[0])));
                 mark_column(inner, &pair[1], found);
             }

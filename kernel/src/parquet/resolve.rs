@@ -68,7 +68,7 @@ fn resolve_fields(
     for (position, field) in file.iter().enumerate() {
         let field_path = join_path(path, field.name());
         let id = read_id(&field_path, field, &table.dropped, seen)?;
-        match wanted.iter().position(|each| each.slot.id == Some(id)) {
+        match wanted.iter().position(|wanted| wanted.slot.id == Some(id)) {
             Some(found) => positions[found] = Some(position),
             None if table.dropped.contains(&id) => skip_dropped(&field_path, field, &table.dropped, seen)?,
             None => {
@@ -140,12 +140,12 @@ fn resolve_type(
                     format!("{} fields", pair.len()),
                 ));
             };
-            let (at_key, at_value) = (join_path(path, "key"), join_path(path, "value"));
-            require_id(&at_key, key, keys, table, seen)?;
-            require_id(&at_value, value, values, table, seen)?;
+            let (key_path, value_path) = (join_path(path, "key"), join_path(path, "value"));
+            require_id(&key_path, key, keys, table, seen)?;
+            require_id(&value_path, value, values, table, seen)?;
             Ok(Shape::Map(
-                Box::new(resolve_type(&at_key, key, keys, table, seen)?),
-                Box::new(resolve_type(&at_value, value, values, table, seen)?),
+                Box::new(resolve_type(&key_path, key, keys, table, seen)?),
+                Box::new(resolve_type(&value_path, value, values, table, seen)?),
             ))
         }
         (Type::Variant, DataType::Struct(parts)) => {
@@ -183,17 +183,17 @@ fn require_id(
 /// Checks the ids inside a dropped column, which is not read. They must be ids that the table had, each once in the
 /// file.
 fn skip_dropped(path: &str, field: &ArrowField, dropped: &HashSet<i32>, seen: &mut HashSet<i32>) -> Result<()> {
-    let inner = child_fields(field);
-    if !inner.iter().any(|each| has_id(each)) {
+    let children = child_fields(field);
+    if !children.iter().any(|child| has_id(child)) {
         return Ok(()); // a variant's parts, for instance
     }
-    for each in inner {
-        let field_path = join_path(path, each.name());
-        let id = read_id(&field_path, each, dropped, seen)?;
+    for child in children {
+        let child_path = join_path(path, child.name());
+        let id = read_id(&child_path, child, dropped, seen)?;
         if !dropped.contains(&id) {
-            return Err(Fault::new("field_id_unknown", &field_path, "ids that the table had", id.to_string()));
+            return Err(Fault::new("field_id_unknown", &child_path, "ids that the table had", id.to_string()));
         }
-        skip_dropped(&field_path, each, dropped, seen)?;
+        skip_dropped(&child_path, child, dropped, seen)?;
     }
     Ok(())
 }
@@ -225,12 +225,12 @@ fn shape_struct(children: &[Child], array: &StructArray) -> Result<StructArray> 
     let mut fields = Vec::with_capacity(children.len());
     let mut arrays: Vec<ArrayRef> = Vec::with_capacity(children.len());
     for child in children {
-        let made: ArrayRef = match &child.source {
+        let shaped: ArrayRef = match &child.source {
             None => Arc::new(NullArray::new(array.len())),
             Some((at, shape)) => shape_array(shape, array.column(*at))?,
         };
-        fields.push(ArrowField::new(&child.name, made.data_type().clone(), true));
-        arrays.push(made);
+        fields.push(ArrowField::new(&child.name, shaped.data_type().clone(), true));
+        arrays.push(shaped);
     }
     // The length is given, because a struct without children has no array to take it from.
     StructArray::try_new_with_length(fields.into(), arrays, array.nulls().cloned(), array.len()).map_err(invalid)

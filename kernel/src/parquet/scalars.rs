@@ -23,11 +23,7 @@ pub fn find_column(batch: &StructArray, names: &[String]) -> Option<(ArrayRef, O
 
 /// The rows that are not null.
 pub fn valid_rows(count: usize, nulls: Option<&NullBuffer>) -> impl Iterator<Item = usize> + '_ {
-    let (all, some) = match nulls {
-        None => (Some(0..count), None),
-        Some(nulls) => (None, Some(nulls.valid_indices())),
-    };
-    all.into_iter().flatten().chain(some.into_iter().flatten())
+    (0..count).filter(move |row| nulls.is_none_or(|nulls| nulls.is_valid(*row)))
 }
 
 /// Drops leading bytes of a big-endian two's complement that only repeat the sign.
@@ -73,7 +69,7 @@ pub enum Strings<'a> {
 
 impl<'a> Scalars<'a> {
     /// Returns `None` if the array's type may not be cast to this target type.
-    pub fn of(array: &'a ArrayRef, kind: &Type) -> Option<Scalars<'a>> {
+    pub fn from_array(array: &'a ArrayRef, kind: &Type) -> Option<Scalars<'a>> {
         Some(match (array.data_type(), kind) {
             (DataType::Utf8, Type::String) => Scalars::Bytes(Strings::Text(array.as_string())),
             (DataType::Binary, Type::Binary) => Scalars::Bytes(Strings::Binary(array.as_binary())),
@@ -116,26 +112,18 @@ impl Unscaled<'_> {
     }
 }
 
-macro_rules! each_number {
-    ($self:expr, $values:ident => $body:expr, $booleans:ident => $other:expr) => {
-        match $self {
-            Numbers::Boolean($booleans) => $other,
-            Numbers::I8($values) => $body,
-            Numbers::I16($values) => $body,
-            Numbers::I32($values) => $body,
-            Numbers::I64($values) => $body,
-            Numbers::U8($values) => $body,
-            Numbers::U16($values) => $body,
-            Numbers::U32($values) => $body,
-        }
-    };
-}
-
-// The macro converts every width, including the widest.
-#[allow(clippy::useless_conversion)]
 impl Numbers<'_> {
     pub fn value(&self, row: usize) -> i64 {
-        each_number!(self, values => i64::from(values[row]), booleans => i64::from(booleans.value(row)))
+        match self {
+            Numbers::Boolean(values) => values.value(row).into(),
+            Numbers::I8(values) => values[row].into(),
+            Numbers::I16(values) => values[row].into(),
+            Numbers::I32(values) => values[row].into(),
+            Numbers::I64(values) => values[row],
+            Numbers::U8(values) => values[row].into(),
+            Numbers::U16(values) => values[row].into(),
+            Numbers::U32(values) => values[row].into(),
+        }
     }
 }
 

@@ -87,13 +87,16 @@ impl SourceIndices {
         }
         // The first byte is the bit width of the indices, even if there is no value.
         let (width, indices) = data.split_first()?;
+        if *width > 32 {
+            return None;
+        }
         self.rows.start_page();
-        let (before, kept) = (self.rows.len(), &mut self.rows);
-        each_block(indices, Some(u32::from(*width)).filter(|width| *width <= 32)?, present, |indices, times| {
-            kept.add(indices, times);
+        let before = self.rows.len();
+        each_block(indices, (*width).into(), present, |indices, times| {
+            self.rows.add(indices, times);
             Some(())
         })?;
-        kept.insert_nulls(before, definition, entries)
+        self.rows.insert_nulls(before, definition, entries)
     }
 }
 

@@ -36,18 +36,18 @@ fn types(batches: &[StructArray]) -> Vec<DataType> {
 /// The columns that are given as indices, by the numbers in their names.
 fn by_indices(batches: &[StructArray]) -> Vec<usize> {
     let named = batches[0].column_names().into_iter().zip(types(batches));
-    let by_indices = named.filter(|(_, kind)| matches!(kind, DataType::Dictionary(_, _)));
-    let mut found: Vec<usize> = by_indices.map(|(name, _)| name[1..].parse().unwrap()).collect();
-    found.sort_unstable();
-    found
+    let indexed = named.filter(|(_, kind)| matches!(kind, DataType::Dictionary(_, _)));
+    let mut numbers: Vec<usize> = indexed.map(|(name, _)| name[1..].parse().unwrap()).collect();
+    numbers.sort_unstable();
+    numbers
 }
 
 #[test]
 fn batches_by_indices_have_the_digest_of_plain_ones() {
-    for (values, of) in ROWS {
-        let rows: Vec<Option<i64>> = (0..5_000).map(of).collect();
-        for (form, set) in FORMS {
-            let data = file(columns(&rows), true, set(small_pages()));
+    for (values, value_at) in ROWS {
+        let rows: Vec<Option<i64>> = (0..5_000).map(value_at).collect();
+        for (form, configure) in FORMS {
+            let data = file(columns(&rows), true, configure(small_pages()));
             let found = batches(&data, &KINDS, stored(&KINDS)).unwrap();
             assert_eq!(sum(&found, &KINDS).unwrap(), decode_plainly(&data, &KINDS).unwrap(), "{values}, {form}");
             if form == "dictionaries" && values != "nulls alone" {
@@ -136,6 +136,7 @@ fn a_page_that_only_the_decoder_reads_is_decoded_from_its_first_row_on() {
         let found = batches(&data.into(), &kinds, stored(&kinds)).unwrap();
         assert_eq!(found.iter().map(Array::len).collect::<Vec<_>>(), [16_384, 16_384, 7_232]);
         let plain = found.iter().filter(|batch| by_indices(std::slice::from_ref(batch)).is_empty()).count();
+        // The first batch that needs rows of the changed page is decoded, and so are all batches after it.
         assert_eq!(plain, [3, 3, 2, 2][page]);
         assert_eq!(sum(&found, &kinds).unwrap(), expected, "page {page}");
     }

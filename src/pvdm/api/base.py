@@ -134,7 +134,7 @@ def error_field(error: Mapping[str, Any]) -> str:
 
 
 def expected_value(error: Mapping[str, Any]) -> str:
-    """What a validation error expected, without the value that it got."""
+    """What a validation error expected, without the value that it got and without details after a comma."""
     pattern = _PATTERN.search(str(error["msg"]))
     if pattern is not None:
         return PATTERN_DESCRIPTIONS.get(pattern[1], f"text of the form {pattern[1]}")

@@ -35,7 +35,7 @@ def _keep_known_details(value: object) -> dict[str, str | int]:
 class ErrorView(ResponseModel):
     """An error: stable code and reason, what was expected and got, and one next step (`hint`)."""
 
-    model_config = ConfigDict(json_schema_serialization_defaults_required=True)
+    model_config = ConfigDict(json_schema_serialization_defaults_required=True)  # a response has every field
 
     code: Annotated[str, Field(pattern="^[a-z0-9_]{1,64}$")]
     reason: Annotated[str, Field(pattern="^[a-z0-9_]{1,64}$")]

@@ -310,7 +310,7 @@ class AuditView(ResponseModel):
     """A table as it is now, the newest checkpoint of the log, and the approvals about the table."""
 
     table: AuditTable
-    contract_sha256: Sha256 | None
+    contract_sha256: Sha256 | None  # null if the table is not protected
     metadata: AuditDocument
     checkpoint: str
     log_size: Decimal

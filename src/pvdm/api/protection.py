@@ -135,5 +135,5 @@ class TargetView(ResponseModel):
     catalog: str
     id: str
     name: str
-    contract_sha256: Sha256 | None
+    contract_sha256: Sha256 | None  # null if it is not protected
     metadata: str | None

@@ -78,7 +78,7 @@ class ExchangedToken(ResponseModel):
     access_token: TokenField
     token_type: Literal["bearer"]
     issued_token_type: str
-    expires_in: Count
+    expires_in: Count  # seconds
 
 
 class ServedCatalog(ResponseModel):
@@ -89,7 +89,7 @@ class ServedCatalog(ResponseModel):
 
 
 class StewardInfo(ResponseModel):
-    """The Steward's name, version, epoch, log size and catalog."""
+    """The Steward: `notary` is its name, `origin` its log's. Epoch, trust root or catalog is null if it has none."""
 
     notary: str
     origin: str
@@ -132,7 +132,7 @@ class EpochChange(ResponseModel):
     """One change of an epoch's state."""
 
     epoch: Decimal
-    before: EpochStage | None
+    before: EpochStage | None  # null for a new epoch
     after: EpochStage
     reason: str
     key_ids: dict[str, Sha256]

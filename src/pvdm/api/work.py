@@ -78,7 +78,7 @@ class LocatedView(ResponseModel):
     """The wrong rows, or why they were not located. Keys, fields and partitions are only for roles in `keys_for`."""
 
     classes: tuple[LocatedClassView, ...]
-    fields: tuple[RowsInView, ...]
+    fields: tuple[RowsInView, ...]  # for each field, the number of modified rows that differ in it
     compared: Decimal  # modified rows whose fields were compared
     problem_code: str | None
     problem: str | None

@@ -28,7 +28,7 @@ from pvdm.model.role import Role
 from pvdm.model.states import AttemptState
 
 _WRITING_ROLES: Final = frozenset({Role.PRODUCER, Role.OPERATOR, Role.PUBLISHER, Role.STEWARD})
-_ONLY_PROTECTED_ROLES: Final = frozenset({Role.PUBLISHER, Role.STEWARD})
+_ONLY_PROTECTED_ROLES: Final = frozenset({Role.PUBLISHER, Role.STEWARD})  # they write to protected tables only
 _MANAGING_ROLES: Final = frozenset({Role.PRODUCER, Role.OPERATOR})
 
 
@@ -58,7 +58,7 @@ class CatalogAccess:
         with self._ledger.read() as unit:
             # After a restore, the ledger may lack a table whose UUID is protected in the log.
             is_operator = grant.role is Role.OPERATOR
-            if not is_operator and protections.current_contract(unit, str(after.table_uuid)) is not None:
+            if not is_operator and protections.find_current_contract(unit, str(after.table_uuid)) is not None:
                 raise Code.TABLE_UUID_PROTECTED(expected=Role.OPERATOR, got=grant.role)
             require_no_view(unit, namespace.namespace_id, name)
             same_name = tables.find(unit, namespace.namespace_id, name)
@@ -111,15 +111,16 @@ class CatalogAccess:
         """Raise if a folder that the Steward is to read for a domain is the Steward's own, or another domain's."""
         closed = {*self._own_places, *(path for path, _, owner in self._namespace_folders(unit) if owner != domain)}
         foreign = next((each for each in folders if not closed.isdisjoint(each.self_and_parents())), None)
-        if foreign is not None or tables.find_containing(unit, folders, but_domain=domain) is not None:
-            raise Code.SOURCE_NOT_ALLOWED(
-                reason="source_file_foreign",
-                expected=f"files of the domain {domain}, or of no domain",
-                got="in the place of another table" if foreign is None else str(foreign)[:200],
-            )
+        if foreign is not None or tables.find_containing(unit, folders, except_domain=domain) is not None:
+            expected = f"files of the domain {domain}, or of no domain"
+            got = "in the place of another table" if foreign is None else str(foreign)[:200]
+            raise Code.SOURCE_NOT_ALLOWED(reason="source_file_foreign", expected=expected, got=got)
 
     def require_upstream_place(self, place: Location, mounted: Levels | None) -> None:
-        """Raise if an upstream's place overlaps the Steward's, or the folder of a namespace not below `mounted`."""
+        """Raise if an upstream's place overlaps the Steward's, or the folder of a namespace not below `mounted`.
+
+        With None for `mounted` only the Steward's places are checked.
+        """
         self.require_not_own(place)
         if mounted is None:
             return
@@ -133,12 +134,9 @@ class CatalogAccess:
         folder = namespace_folder(self._warehouse, levels)
         if not place.is_under(folder) or place == folder:
             where = "namespace's folder" if place.is_under(self._warehouse) else "warehouse"
-            raise Code.LOCATION_OUTSIDE(
-                f"the location is outside the {where}",
-                expected=f"a place below {folder}",
-                got=str(place)[:200],
-                hint="leave the location out, and the table gets a place of its own; or ask an operator",
-            )
+            message = f"the location is outside the {where}"
+            hint = "leave the location out, and the table gets a place of its own; or ask an operator"
+            raise Code.LOCATION_OUTSIDE(message, expected=f"a place below {folder}", got=str(place)[:200], hint=hint)
         with self._ledger.read() as unit:
             contains_folder = any(each.is_under(place) for each, _, _ in self._namespace_folders(unit))
         if contains_folder:
@@ -150,7 +148,7 @@ class CatalogAccess:
         return [(namespace_folder(self._warehouse, levels), levels, domain) for levels, domain in owners]
 
     def require_may_write(self, grant: Grant, row: TableRow) -> None:
-        """Raise unless the role may write to such a table. Checked before anything of the table is disclosed."""
+        """Raise unless the role may write to the table, protected or not. Callers check this before they read more."""
         if grant.role not in _WRITING_ROLES:
             message, expected = "this token only reads", " or ".join(sorted(_WRITING_ROLES))
             raise Code.PERMISSION_DENIED(message, reason="role_wrong", expected=expected, got=grant.role)
@@ -161,14 +159,14 @@ class CatalogAccess:
     def require_commit(
         self, grant: Grant, before: TableState, after: TableMetadata, data: bytes, *, permit: Permit | None, now_ms: int
     ) -> None:
-        """Raise unless the grant may make this commit. Only with a permit may it change `main` of a protected table."""
+        """Raise unless the grant may make this commit. `main` of a protected table changes only with a permit."""
         name = before.row.name
         self.require_may_write(grant, before.row)
         if str(after.table_uuid).lower() != before.row.table_uuid:
             expected, got = before.row.table_uuid, str(after.table_uuid)
             message = f"the UUID of {name} cannot change"
             raise Code.CHANGE_GATED(message, reason="table_uuid_changed", expected=expected, got=got)
-        if before.row.upstream is not None:  # only there are fences, branches that make a late publication fail
+        if before.row.upstream is not None:  # only its table has fences: branches that make a late publication fail
             rule.require_reserved_kept(before.metadata, after, grant)
         if after.location != before.metadata.location:
             with self._ledger.read() as unit:
@@ -199,7 +197,7 @@ class CatalogAccess:
         rule.require_branches_whole(before.metadata, after, name)
         shared = may_reuse_sequence_numbers(grant, before.row)
         sanity.require_sane(before.metadata, after, now_ms=now_ms, prefixes=prefixes, shared_numbers=shared)
-        sanity.require_document(data)
+        sanity.require_document_size(data)
         additions = self.staged_additions(grant, before, after)
         if additions is not None:
             sanity.require_producer_quota(self._ledger, before.row, additions, after)
@@ -263,12 +261,12 @@ def _not_staging_error(state: AttemptState) -> NotAllowedError:
 def require_free(unit: Unit, location: str, *, for_table: TableRow | None = None) -> None:
     """Raise `location_taken` if another table than `for_table` lies at, above or below the location."""
     own_id = None if for_table is None else for_table.table_id
-    if tables.find_overlapping(unit, parse_location(location), but=own_id) is not None:
+    if tables.find_overlapping(unit, parse_location(location), except_id=own_id) is not None:
         raise Code.LOCATION_TAKEN("another table lies there", got=location)
 
 
 def _lead_to_each_other(place: Location, other: Location) -> bool:
-    """Whether one of two local places lies in the other once links are resolved."""
+    """Whether one of two local places lies in the other after links are resolved."""
     if (place.scheme, other.scheme) != ("file", "file"):
         return False
     real_place, real_other = (Path(os.path.realpath(each.local)) for each in (place, other))

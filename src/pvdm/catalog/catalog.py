@@ -19,7 +19,7 @@ from pvdm.catalog.views import Views
 from pvdm.lake.files import MetadataFiles
 from pvdm.lake.paths import Location, parse_location
 from pvdm.lake.stores.roles import VendingSettings
-from pvdm.lake.stores.stores import Place, Stores, location_of
+from pvdm.lake.stores.stores import ConfiguredPath, Stores, location_of
 from pvdm.lake.vault import VaultKind
 from pvdm.ledger import Ledger
 from pvdm.ledger.clock import LedgerClock
@@ -32,7 +32,7 @@ VIEWS_FOLDER: Final = "views"
 
 @dataclass(frozen=True, slots=True)
 class Catalog:
-    """One catalog: its name, its warehouse and its parts."""
+    """One catalog: its name, its warehouse (the folder with the places of its tables) and its parts."""
 
     name: str
     warehouse: str
@@ -53,9 +53,9 @@ class Catalog:
 class StewardPlaces:
     """Where the Steward keeps its own files: metadata files, the vault, and other places. No table may lie there."""
 
-    metadata: Place
-    vault: Place | None = None
-    reserved: tuple[Place, ...] = ()
+    metadata: ConfiguredPath
+    vault: ConfiguredPath | None = None
+    reserved: tuple[ConfiguredPath, ...] = ()
 
 
 def open_catalog(
@@ -69,7 +69,7 @@ def open_catalog(
     vending: VendingSettings | None = None,
     mounts: Sequence[Mount] = (),
 ) -> Catalog:
-    """Build the catalog of a ledger. Tables below `mounts` are those of upstream catalogs."""
+    """Build the catalog of a ledger. Namespaces at or below one of `mounts` belong to an upstream catalog."""
     warehouse_place, stores = parse_location(warehouse), stores or Stores()
     metadata_folder = location_of(steward_places.metadata)
     files = MetadataFiles(metadata_folder, stores)
@@ -84,7 +84,7 @@ def open_catalog(
     vault = None if steward_places.vault is None else location_of(steward_places.vault)
 
     def readable_folders(uuid: str) -> tuple[Location, ...]:
-        """The Steward's folders with files that readers of the table need: all of the table's but its quarantine."""
+        """The Steward's folders with files that readers of the table need: all for the table except its quarantine."""
         copies = () if vault is None else (vault.child(uuid, VaultKind.METADATA), vault.child(uuid, VaultKind.DATA))
         return (published.child(uuid), *copies)
 

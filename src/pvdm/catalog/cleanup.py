@@ -1,4 +1,4 @@
-"""Deletes metadata files: those that no pointer ever named, and old ones that are no longer needed.
+"""Deletes metadata files: those that no pointer (the ledger's row of a table) ever named, and old ones not needed now.
 
 A document is the content of a metadata file. A commit keeps the newest ones in the table's metadata log, 100 by default
 (`write.metadata.previous-versions-max`). A document that falls out of it is deleted if `main` has changed since. So the
@@ -31,7 +31,7 @@ DELETE_PROPERTY: Final = "write.metadata.delete-after-commit.enabled"
 
 @dataclass(frozen=True, slots=True)
 class _UnnamedFiles:
-    """Files in the folder of a table UUID that no pointer (the ledger's row for a table) has named so far.
+    """Files in the folder of a table UUID that no pointer has named so far.
 
     `last_events` has, for each table id that ever had this UUID, the last event of the step log that was read.
     """
@@ -59,7 +59,7 @@ class OrphanSweep:
         """Delete old files that no pointer ever named, at most once a day in one process. Returns their number."""
         latest, count = time.time() - ORPHAN_AGE_MIN_SECONDS, 0
         with self._ledger.read() as unit:
-            restored = restores.newest_micros(unit) is not None
+            restored = restores.find_newest_micros(unit) is not None
         if restored or latest - self._checked_until_seconds < _SWEEP_INTERVAL_SECONDS:
             return 0
         for found in self._find_between(self._checked_until_seconds, latest):
@@ -70,17 +70,17 @@ class OrphanSweep:
         return count
 
     def _find_between(self, earliest: float, latest: float) -> Iterator[_UnnamedFiles]:
+        """The unnamed files of each known table that were last written between these times."""
         for table_uuid in self._files.tables():
-            files = [
-                each for each in self._files.list_written(table_uuid) if earliest < each.modified_seconds <= latest
-            ]
+            written = self._files.list_written(table_uuid)
+            files = [each for each in written if earliest < each.modified_seconds <= latest]
             if not files:
                 continue
             with self._ledger.read() as unit:
                 ids = tables.list_ids(unit, table_uuid)
             named: set[str] = set()
             last_events = {table_id: self._collect_all_named(table_id, named) for table_id in ids}
-            unnamed = _unnamed(files, named) if ids else []
+            unnamed = _select_unnamed(files, named) if ids else []
             if unnamed:
                 yield _UnnamedFiles(table_uuid, unnamed, last_events)
 
@@ -96,7 +96,7 @@ class OrphanSweep:
             named: set[str] = set()
             for table_id in tables.list_ids(unit, found.table_uuid):
                 _collect_named(unit, table_id, named, found.last_events.get(table_id, 0), None)
-            files = _unnamed(found.files, named)
+            files = _select_unnamed(found.files, named)
             tables.schedule_deletes(unit, found.table_uuid, [each.name for each in files if not each.unfinished])
             return files
 
@@ -113,7 +113,7 @@ class OrphanSweep:
             after = last
 
 
-def _unnamed(files: Sequence[FoundFile], named: set[str]) -> list[FoundFile]:
+def _select_unnamed(files: Sequence[FoundFile], named: set[str]) -> list[FoundFile]:
     """The files that no pointer names. An unfinished file is never named; if it is deleted, its writer fails."""
     return [each for each in files if each.unfinished or each.name not in named]
 
@@ -161,7 +161,7 @@ class RetentionSweep:
         """Delete old documents of every table, at most once a day. Returns their number."""
         now = time.time()
         with self._ledger.read() as unit:
-            restored = restores.newest_micros(unit) is not None
+            restored = restores.find_newest_micros(unit) is not None
         if restored or now - self._swept_seconds < _SWEEP_INTERVAL_SECONDS:
             return 0
         count = sum(self._sweep_table(table_uuid) for table_uuid in self._files.tables())
@@ -175,7 +175,7 @@ class RetentionSweep:
             if row is None or row.upstream is not None or len(tables.list_ids(unit, table_uuid)) > 1:
                 return 0
         try:
-            metadata = self._states.of(row).metadata
+            metadata = self._states.load(row).metadata
         except PvdmError:
             return 0  # only the current document says which old ones may be deleted
         found = [each for each in self._files.list_written(table_uuid) if not each.unfinished]

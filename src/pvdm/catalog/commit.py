@@ -17,7 +17,7 @@ from pvdm.catalog.access import CatalogAccess, may_reuse_sequence_numbers, requi
 from pvdm.catalog.cleanup import find_superseded
 from pvdm.catalog.requests import failures_mean_state_unknown
 from pvdm.catalog.responses import published_view, sees_all
-from pvdm.catalog.rule import as_updates, ref_changes, tag_unavailable_error
+from pvdm.catalog.rule import ref_changes, tag_unavailable_error, to_updates
 from pvdm.catalog.sanity import StagedAdditions
 from pvdm.catalog.state import States, TableState, unknown_table_error
 from pvdm.catalog.upstream_commit import Forwarding, Hook, Step, Transact, require_proved
@@ -59,7 +59,10 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class _PlannedStep:
-    """One table's checked change and its new file, which is synced. `before` is None for a new table."""
+    """One table's checked change and its new file, which is on disk. `before` is None for a new table.
+
+    `replaces` and `may_reuse_uuid` are for a new table (`Commits.create`); `additions` count for the producer's quota.
+    """
 
     change: Change
     namespace: Namespace
@@ -73,12 +76,12 @@ class _PlannedStep:
 
 _NamespaceAndRow = tuple[Namespace, TableRow | None]
 _Pairs = Sequence[tuple[Change, _NamespaceAndRow]]  # each change with the namespace and row of its table
-# Makes the permit for a commit from the base, the document after it, and its bytes. Called again after a conflict.
+# Makes the permit, which lets one commit change a protected `main`, from the base, the new document and its bytes.
 PermitMaker = Callable[[TableState, TableMetadata, bytes], Permit]
 
 
 def retry_if_row_changed(work: Callable[[], _T]) -> _T:
-    """Repeat the work if a row has changed since it was read, up to `COMMIT_TRIES_MAX` times."""
+    """Do the work again if a row has changed since it was read; at most `COMMIT_TRIES_MAX` tries."""
     for _ in range(COMMIT_TRIES_MAX - 1):
         try:
             return work()
@@ -107,15 +110,15 @@ class Commits:
         grant: Grant,
         changes: Sequence[Change],
         *,
-        permit: PermitMaker | None = None,
+        make_permit: PermitMaker | None = None,
         hook: Hook | None = None,
         transact: Transact | None = None,
         then: Callable[[], None] | None = None,
     ) -> list[TableState]:
         """Make all of the changes or none. If a base has changed, the changes are checked again on the new one.
 
-        `hook` runs in the swap's transaction, and `transact` runs the swap inside a larger transaction. `then` runs
-        after this commit and before the next commit in the table's queue.
+        `make_permit`, for a publication or a migration, is called at each try. `hook` runs in the swap's transaction;
+        `transact` runs the swap inside a larger one. `then` runs before the next commit in the table's queue.
         """
         _require_distinct(changes)
         # Before the turn: a caller that may not write to a table must not make others wait.
@@ -130,7 +133,7 @@ class Commits:
                 rows, first_try_rows = first_try_rows, None
                 if rows is None:
                     rows = [self._find(grant, change) for change in changes]
-                return self._commit(grant, list(zip(changes, rows, strict=True)), permit, hook, transact)
+                return self._commit(grant, list(zip(changes, rows, strict=True)), make_permit, hook, transact)
 
             states = retry_if_row_changed(try_once)
             if then is not None:
@@ -150,16 +153,16 @@ class Commits:
             yield at_once and self._ledger.dialect == "sqlite"
 
     def _commit(
-        self, grant: Grant, changes: _Pairs, permit: PermitMaker | None, hook: Hook | None, transact: Transact | None
+        self, grant: Grant, pairs: _Pairs, make_permit: PermitMaker | None, hook: Hook | None, transact: Transact | None
     ) -> list[TableState]:
         hook = _with_staging_check(grant, hook)
-        if any(row is not None and row.upstream is not None for _, (_, row) in changes):
-            return [self._forward(grant, changes, permit, hook, transact)]
+        if any(row is not None and row.upstream is not None for _, (_, row) in pairs):
+            return [self._forward(grant, pairs, make_permit, hook, transact)]
         planned: list[_PlannedStep | TableState] = []  # a TableState for a table that does not change
         written: list[Pointer] = []
         with remove_uncommitted(self._files, written):
-            for change, found in changes:
-                step = self._plan(grant, change, found, permit)
+            for change, found in pairs:
+                step = self._plan(grant, change, found, make_permit)
                 planned.append(step)
                 if isinstance(step, _PlannedStep):
                     written.append(step.file)
@@ -167,18 +170,18 @@ class Commits:
         return self._finish(planned, rows)
 
     def _forward(
-        self, grant: Grant, changes: _Pairs, permit: PermitMaker | None, hook: Hook | None, transact: Transact | None
+        self, grant: Grant, pairs: _Pairs, make_permit: PermitMaker | None, hook: Hook | None, transact: Transact | None
     ) -> TableState:
         """Commit to an upstream, which changes one table at a time."""
-        (change, (_, row)), *others = changes
+        (change, (_, row)), *others = pairs
         if others or row is None:
-            raise Code.UPSTREAM_REFUSED(reason="upstream_alone", got=f"{len(changes)} tables")
-        before = self._states.of(row)
-        sees_staged = sees_all(grant.role) or permit is not None
+            raise Code.UPSTREAM_REFUSED(reason="upstream_alone", got=f"{len(pairs)} tables")
+        before = self._states.load(row)
+        sees_staged = sees_all(grant.role) or make_permit is not None
         if not sees_staged:
             require_proved(self._ledger, before)  # this role can only tag: refuse if main has unproved snapshots
         now_ms = max(self._clock.now_micros() // 1_000, before.metadata.last_updated_ms)
-        after, updates = self._check_change(grant, before, change, permit, now_ms)
+        after, updates = self._check_change(grant, before, change, make_permit, now_ms)
         additions = self._access.staged_additions(grant, before, after)
         # The upstream does not know the published view, on which requirements of other roles were checked. A change
         # with a permit has no requirements.
@@ -215,7 +218,7 @@ class Commits:
         return self._finish([step], rows)[0]
 
     def _plan(
-        self, grant: Grant, change: Change, found: _NamespaceAndRow, permit: PermitMaker | None
+        self, grant: Grant, change: Change, found: _NamespaceAndRow, make_permit: PermitMaker | None
     ) -> _PlannedStep | TableState:
         """Check the change and write the new file. Returns the state before if nothing changes."""
         namespace, row = found
@@ -227,8 +230,8 @@ class Commits:
             self._access.require_create(grant, namespace, change.name, after)
             before, additions, revision = None, None, 0
         else:
-            before = self._states.of(row)
-            after, _ = self._check_change(grant, before, change, permit, now_ms)
+            before = self._states.load(row)
+            after, _ = self._check_change(grant, before, change, make_permit, now_ms)
             if after is before.metadata:
                 return before
             additions, revision = self._access.staged_additions(grant, before, after), row.revision + 1
@@ -237,14 +240,15 @@ class Commits:
         return _PlannedStep(change, namespace, before, after, file, additions=additions)
 
     def _check_change(
-        self, grant: Grant, before: TableState, change: Change, permit: PermitMaker | None, now_ms: int
+        self, grant: Grant, before: TableState, change: Change, make_permit: PermitMaker | None, now_ms: int
     ) -> tuple[TableMetadata, Sequence[Json]]:
         """Check the change. Returns the document after it, the same object if nothing changes; and the updates."""
-        if sees_all(grant.role) or permit is not None:
+        if sees_all(grant.role) or make_permit is not None:
             check_requirements(before.metadata, change.requirements)
             updates = change.updates if change.make_updates is None else change.make_updates(before)
-            return self._apply(grant, before, updates, permit, now_ms), updates
-        # Checked on what consumers see, so that hidden parts are neither changed nor disclosed by a refusal.
+            return self._apply(grant, before, updates, make_permit, now_ms), updates
+        # This role may not see what is staged. The change is checked on what consumers see, so that it changes no
+        # hidden part, and a refusal discloses none.
         view = published_view(before.metadata)
         check_requirements(view, change.requirements)
         changed = self._apply(grant, TableState(before.row, view), change.updates, None, now_ms)
@@ -252,28 +256,28 @@ class Commits:
         changes = list(ref_changes(view, changed))
         if any(each.before is None and each.name in before.metadata.refs for each in changes):
             raise tag_unavailable_error()
-        updates = as_updates(changes)
+        updates = to_updates(changes)
         try:
             return self._apply(grant, before, updates, None, now_ms), updates
         except (NotAllowedError, InputError, ConflictError):
             raise tag_unavailable_error() from None
 
     def _apply(
-        self, grant: Grant, before: TableState, updates: Sequence[Json], permit: PermitMaker | None, now_ms: int
+        self, grant: Grant, before: TableState, updates: Sequence[Json], make_permit: PermitMaker | None, now_ms: int
     ) -> TableMetadata:
         after = apply_updates(
             before.metadata,
             updates,
             now_ms=now_ms,
             previous_location=before.row.pointer.location,
-            shared_numbers=permit is None and may_reuse_sequence_numbers(grant, before.row),
+            shared_numbers=make_permit is None and may_reuse_sequence_numbers(grant, before.row),
             # A migration of the contract alone also writes a new document. An upstream writes its own documents.
-            write_if_unchanged=permit is not None and before.row.upstream is None,
+            write_if_unchanged=make_permit is not None and before.row.upstream is None,
         )
-        if after is not before.metadata or permit is not None:
+        if after is not before.metadata or make_permit is not None:
             data = after.to_bytes()
-            issued = None if permit is None else permit(before, after, data)
-            self._access.require_commit(grant, before, after, data, permit=issued, now_ms=now_ms)
+            permit = None if make_permit is None else make_permit(before, after, data)
+            self._access.require_commit(grant, before, after, data, permit=permit, now_ms=now_ms)
         return after
 
     def _find(self, grant: Grant, change: Change) -> _NamespaceAndRow:
@@ -289,9 +293,9 @@ class Commits:
         return namespace, row
 
     def find(self, grant: Grant, levels: Levels, name: str) -> tuple[Namespace, TableRow | None]:
-        """The namespace, for grants of its domain, and the row of its table, or None if there is no such table.
+        """The namespace, and the row of its table or None. An upstream's table that the ledger lacks is added first.
 
-        An upstream's table that the ledger lacks is added first.
+        Raises `table_unknown` if the namespace does not exist, `permission_denied` for a grant of another domain.
         """
         with self._ledger.read() as unit:
             namespace, row = tables.find_with_namespace(unit, levels, name)
@@ -309,7 +313,7 @@ class Commits:
             return [step.row for step in planned if isinstance(step, TableState)]
 
         def work(unit: Unit) -> list[TableRow]:
-            tables.lock(unit, [_uuid(step) for step in planned])
+            tables.lock(unit, [_table_uuid(step) for step in planned])
             tables.require_not_scheduled_for_deletion(unit, [step.file.name for step in steps])
             rows = [_write_step(unit, step) for step in planned]
             if hook is not None:
@@ -329,7 +333,7 @@ class Commits:
 
     def _cache_and_prune(self, step: _PlannedStep, row: TableRow) -> TableState:
         """Cache the new document, and delete old ones that are no longer needed; a later sweep deletes the others."""
-        self._states.keep(step.file.sha256, step.after)
+        self._states.cache_document(step.file.sha256, step.after)
         for location in [] if step.before is None else find_superseded(step.before, row, step.after):
             with contextlib.suppress(PvdmError):
                 self._files.remove_old(row.table_uuid, location)
@@ -350,12 +354,12 @@ def remove_uncommitted(files: MetadataFiles, written: Iterable[Pointer]) -> Iter
         raise
 
 
-def _uuid(step: _PlannedStep | TableState) -> str:
+def _table_uuid(step: _PlannedStep | TableState) -> str:
     return step.row.table_uuid if isinstance(step, TableState) else str(step.after.table_uuid)
 
 
 def _write_step(unit: Unit, step: _PlannedStep | TableState) -> TableRow:
-    """Write the table's row, in the swap's transaction, and return it. Raises if the base has changed."""
+    """Write the table's row, in the swap's transaction, and return it. Raises `table_moved` if the base has changed."""
     if isinstance(step, TableState):
         # This table does not change, but the others were checked together with it.
         tables.require_unchanged(unit, step.row)
@@ -365,12 +369,12 @@ def _write_step(unit: Unit, step: _PlannedStep | TableState) -> TableRow:
         if step.additions is not None:
             step.additions.note(unit, row)
     else:
-        namespace, table_uuid = step.namespace, _uuid(step)
+        namespace, table_uuid = step.namespace, _table_uuid(step)
         namespaces.require_unchanged(unit, namespace)
         if step.replaces is not None:
             tables.drop(unit, step.replaces)
         # A UUID that is protected in the log stays protected, even if a restored ledger has lost its table.
-        contract_hash = namespace.protected_by or protections.current_contract(unit, table_uuid)
+        contract_hash = namespace.protected_by or protections.find_current_contract(unit, table_uuid)
         new = NewTable(
             namespace_id=namespace.namespace_id,
             name=step.change.name,
@@ -383,7 +387,7 @@ def _write_step(unit: Unit, step: _PlannedStep | TableState) -> TableRow:
         )
         row = tables.create(unit, new)
     if step.before is None or step.before.row.location != row.location:
-        unit.lock_name("places")
+        unit.lock_name("places")  # until the transaction ends, no other table can take the place
         require_free(unit, row.location, for_table=row)
     return row
 

@@ -52,8 +52,8 @@ def require_levels(levels: list[str]) -> Levels:
 def full_name(parts: Sequence[str]) -> str:
     """A namespace's levels, or levels and a table, as one text: dotted, or a JSON array if dots would be ambiguous."""
     dotted = ".".join(parts)
-    plain = not any("." in part for part in parts) and not dotted.startswith("[")
-    return dotted if plain else canonical_json.dump(list(parts)).decode()
+    is_ambiguous = any("." in part for part in parts) or dotted.startswith("[")
+    return canonical_json.dump(list(parts)).decode() if is_ambiguous else dotted
 
 
 def parse_full_name(text: str) -> Levels:
@@ -94,12 +94,12 @@ def namespace_folder(warehouse: Location, levels: Levels) -> Location:
 
 
 def _level_folder(level: str) -> str:
-    """The folder of one level: the name if it is plain, else a part of it with its hash after a dot."""
-    plain = _UNSAFE_CHARACTER.sub("_", level)
-    if plain == level and len(level) <= _FOLDER_CHARACTERS:
+    """The folder of one level: the name if it is short and safe, else the start of it, a dot and its hash."""
+    safe = _UNSAFE_CHARACTER.sub("_", level)
+    if safe == level and len(level) <= _FOLDER_CHARACTERS:
         return level
     name_hash = hashlib.sha256(level.encode()).hexdigest()[:_HASH_CHARACTERS]
-    return f"{plain[: _FOLDER_CHARACTERS - _HASH_CHARACTERS - 1]}.{name_hash}"
+    return f"{safe[: _FOLDER_CHARACTERS - _HASH_CHARACTERS - 1]}.{name_hash}"
 
 
 def is_inside(warehouse: Location, place: Location) -> bool:
@@ -110,7 +110,7 @@ def is_inside(warehouse: Location, place: Location) -> bool:
 
 
 def read_metadata(place: Location, stores: Stores) -> bytes:
-    """The bytes of a metadata file that was written elsewhere."""
+    """The bytes of a metadata file that another catalog wrote. Raises `metadata_location_missing` if it is missing."""
     try:
         return read(stores.for_reading(place), place, METADATA_SIZE_MAX_BYTES)
     except OSError as error:
@@ -123,7 +123,7 @@ def read_metadata(place: Location, stores: Stores) -> bytes:
 def require_domain_place(
     grant: Grant, place: Location, warehouse: Location, owners: Sequence[tuple[Levels, str]]
 ) -> None:
-    """Raise if the place is in a namespace's folder of another domain, or contains one.
+    """Raise if the place is inside a namespace's folder of another domain, or contains such a folder.
 
     A place in the warehouse but in no namespace's folder is refused too: it may become another domain's. A grant of
     every domain may use any place. `owners` has the levels and the domain of every namespace.
@@ -138,14 +138,12 @@ def require_domain_place(
         in_warehouse = any(path.overlaps(root) for root in _resolve_paths(warehouse))
         contains_foreign = any(folder.is_under(path) and domain != grant.domain for folder, domain in owned)
         if contains_foreign or (in_warehouse and owner is None) or (owner is not None and owner != grant.domain):
-            raise Code.LOCATION_OF_OTHER_DOMAIN(
-                expected=f"a place in a namespace's folder of the domain {grant.domain}, or outside the warehouse",
-                got=str(place)[:200],
-            )
+            expected = f"a place in a namespace's folder of the domain {grant.domain}, or outside the warehouse"
+            raise Code.LOCATION_OF_OTHER_DOMAIN(expected=expected, got=str(place)[:200])
 
 
 def changed_write_paths(before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[Location]:
-    """The places in `WRITE_PATHS` that are new or changed. Raises InputError for an invalid location."""
+    """The places in those properties of `WRITE_PATHS` that are new or changed. Raises InputError for an invalid one."""
     for key in WRITE_PATHS:
         if key in after and after[key] != before.get(key):
             yield parse_location(after[key])

@@ -90,7 +90,7 @@ class Namespaces:
         *,
         key: RequestKey | None = None,
     ) -> dict[str, list[str]]:
-        """Set some properties, remove others. Returns the lists of names that the protocol's response has."""
+        """Set some properties and remove others. Returns the names by "missing", "removed" and "updated"."""
         self._access.require_may_manage(grant)
         in_both = sorted(set(updates) & set(removals))
         if in_both:
@@ -120,7 +120,10 @@ class Namespaces:
 
 
 def _choose_domain(grant: Grant, parent: Namespace | None, properties: Mapping[str, str]) -> str:
-    """The parent's domain, at the top level the grant's. Where both are every domain, a property may name one."""
+    """The parent's domain; at the top level the grant's.
+
+    If that domain and the grant's are both `*` (every domain), the property `pvdm.domain` may name another one.
+    """
     wanted = properties.get(DOMAIN_PROPERTY)
     owner = parent.domain if parent is not None else grant.domain
     if wanted in (None, owner):
@@ -138,6 +141,7 @@ def _choose_domain(grant: Grant, parent: Namespace | None, properties: Mapping[s
 
 
 def _require_domain_kept(found: Namespace, updates: Mapping[str, str], removals: Sequence[str]) -> None:
+    """Raise if the updates change the property that names the domain, or the removals contain it."""
     wanted = updates.get(DOMAIN_PROPERTY, found.domain)
     if wanted == found.domain and DOMAIN_PROPERTY not in removals:
         return

@@ -48,7 +48,7 @@ class _RefusedError(Exception):
 
 
 class Purge:
-    """One purge of a place, for the domain that owned the table. Another table is read again only if it has changed."""
+    """One purge of a place, for the domain that owned the table. Another table is read again only if it changed."""
 
     def __init__(self, ledger: Ledger, states: States, warehouse: Location, place: Location, domain: str) -> None:
         self._ledger = ledger
@@ -64,15 +64,15 @@ class Purge:
         return self._do_or_explain(lambda: self._foresee(state))
 
     def run(self) -> Leftover | None:
-        """Delete the folder. Returns what is left of it, or None. Links in it are deleted and never followed."""
+        """Delete the folder. Returns where files are left, and why; or None. Links are deleted and never followed."""
         return self._do_or_explain(self._run)
 
     def _do_or_explain(self, work: Callable[[], None]) -> Leftover | None:
         """Do the work. If it refuses or fails, return the place and the reason."""
         try:
             work()
-        except _RefusedError as left:
-            return Leftover(str(self._place), str(left))
+        except _RefusedError as refusal:
+            return Leftover(str(self._place), str(refusal))
         except PvdmError as error:
             return Leftover(str(self._place), f"the ledger cannot be read: {error.reason}")
         except (OSError, RuntimeError) as error:  # an invalid file name, or a cycle of links
@@ -90,7 +90,7 @@ class Purge:
     def _require_all_inside(self, state: TableState) -> None:
         """Refuse if an existing file of the table lies outside its place."""
         try:
-            for file in self._list_files(state.metadata, gone_is_empty=True):
+            for file in self._list_files(state.metadata, skip_missing=True):
                 named = parse_location(file)
                 if not named.is_under(self._place) and (named.scheme != "file" or os.path.lexists(named.local)):
                     raise _RefusedError(f"the table has files outside its place, {named} among them")
@@ -98,6 +98,7 @@ class Purge:
             raise _RefusedError(f"the table's own files cannot be listed: {error.reason}") from None
 
     def _require_place(self) -> None:
+        """Refuse a place outside the warehouse, the warehouse itself, and a place behind a link."""
         place, warehouse = self._place, self._warehouse
         if place.scheme != "file" or place == warehouse or not is_inside(warehouse, place):
             raise _RefusedError("it is not in the warehouse; the owner of the place removes files there")
@@ -116,7 +117,7 @@ class Purge:
         self._require_unneeded()
         aside = path.with_name(f"{prefix}{secrets.token_hex(8)}")
         path.rename(aside)
-        # A table that is registered from now on finds no files. For one registered before, they are moved back.
+        # A table that is registered from now on finds no files. If one was registered before, they are moved back.
         try:
             self._require_unneeded()
         except BaseException as refusal:
@@ -131,9 +132,9 @@ class Purge:
         """Refuse if a table lies there or names a file there, or a dropped table of another domain lies there."""
         own = None if except_table is None else except_table.table_id
         with self._ledger.read() as unit:
-            if tables.find_overlapping(unit, self._place, but=own) is not None:
+            if tables.find_overlapping(unit, self._place, except_id=own) is not None:
                 raise _RefusedError("a table lies there")
-            if tables.find_dropped_overlapping(unit, self._place, but_domain=self._domain) is not None:
+            if tables.find_dropped_overlapping(unit, self._place, except_domain=self._domain) is not None:
                 raise _RefusedError("a dropped table of another domain lies there")
             owners = namespaces.list_owners(unit)
             rows = tables.list_live(unit)
@@ -152,21 +153,22 @@ class Purge:
                 raise _RefusedError("it lies in a namespace's folder of another domain")
 
     def _require_not_named(self, row: TableRow) -> None:
+        """Refuse if the table names a file in the place."""
         if self._checked_pointers.get(row.table_id) == row.pointer.sha256:
             return
         try:
-            files = self._list_files(self._states.of(row).metadata)
+            files = self._list_files(self._states.load(row).metadata)
             if any(parse_location(file).is_under(self._place) for file in files):
                 raise _RefusedError(f"the table {row.table_uuid} names a file there")
         except PvdmError as error:
             raise _RefusedError(f"the table {row.table_uuid} cannot be read: {error.reason}") from None
         self._checked_pointers[row.table_id] = row.pointer.sha256
 
-    def _list_files(self, metadata: TableMetadata, *, gone_is_empty: bool = False) -> Iterator[str]:
-        """Every file that the table names. With `gone_is_empty` a manifest or list that is gone names nothing."""
+    def _list_files(self, metadata: TableMetadata, *, skip_missing: bool = False) -> Iterator[str]:
+        """Every file that the table names. With `skip_missing`, a missing manifest or list is not read."""
 
         def must_be_read(path: str) -> bool:
-            return not gone_is_empty or os.path.lexists(parse_location(path).local)
+            return not skip_missing or os.path.lexists(parse_location(path).local)
 
         for file in (*metadata.statistics, *metadata.partition_statistics):
             yield file.path

@@ -55,7 +55,7 @@ class NamedFiles:
 
 
 class References:
-    """Searches the tables whose pointers changed after an event of the ledger. Older pointers name no newer file.
+    """Searches the tables whose pointers changed after an event of the ledger. Older pointers name no newer files.
 
     Every upstream's table is searched too, since it may change without its row. Events are ordered by their ids, not by
     times: a commit's timestamp is read before its transaction begins, from the clock of its own Steward.
@@ -79,7 +79,7 @@ class References:
         """A search for everything below these folders, metadata files too. Nothing there is older than the event.
 
         `older_snapshots` has, by table UUID, a snapshot that existed before the folders. Its manifests and its
-        ancestors are skipped. Without `entries` no manifest is read, for folders without data files.
+        ancestors are skipped. Without `entries` no manifest is read: for folders that hold no data files.
         """
         walk = _FileWalk(
             self._reader,
@@ -123,7 +123,7 @@ class Search:
         return self._file_walk.found
 
     def look_through(self) -> set[Location]:
-        """Read tables that have changed since the last look, and all of upstreams. Returns all files found so far."""
+        """Read the tables that changed since the last look, and all tables of upstreams. Returns every file found."""
         with self._ledger.read() as unit:
             rows = tables.list_live(unit)
             changed: set[str] | None = None  # on the first look: the tables that changed after the event
@@ -138,7 +138,7 @@ class Search:
     def unreferenced(self, places: Iterable[Location]) -> Iterator[Location]:
         """The places that nothing references, each yielded soon after a look.
 
-        A caller that deletes each place before it asks for the next deletes none that was named at the last look.
+        A caller that deletes each place before it asks for the next one deletes no place that the last look found.
         """
         last_look = -math.inf
         for place in places:
@@ -151,14 +151,14 @@ class Search:
     def _visit(self, row: TableRow) -> None:
         name = f"{row.name} ({row.table_uuid})"
         try:
-            self._file_walk.visit_table(self._states.of(row).metadata, self._older_snapshots.get(row.table_uuid))
+            self._file_walk.visit_table(self._states.load(row).metadata, self._older_snapshots.get(row.table_uuid))
         except PvdmError as error:
             raise UndecidedError(f"the table {name} cannot be read: {error.reason}") from None
-        except UndecidedError as why:
-            raise UndecidedError(f"of the table {name}, {why}") from None
+        except UndecidedError as error:
+            raise UndecidedError(f"of the table {name}, {error}") from None
 
     def _has_changed(self, row: TableRow, changed: Collection[str] | None) -> bool:
-        """Whether the table has changed: by `changed` on the first look, later by the pointer of the last look."""
+        """Whether the table has changed. `changed` is given at the first look; later ones compare the pointer."""
         if changed is not None:
             return row.table_id in changed
         return self._pointers is None or self._pointers.get(row.table_id) != row.pointer.sha256
@@ -170,8 +170,8 @@ class _FileWalk:
 
     reader: FileReader
     named: NamedFiles
-    wanted: Callable[[Location], bool]
-    entries: bool
+    wanted: Callable[[Location], bool]  # whether the search is for this file
+    entries: bool  # whether manifests are read, for the data files that they name
     reads_left: int
     _seen: set[str] = field(default_factory=set, init=False)
     # The manifest lists whose files are in `found` already, by table UUID and older snapshot.
@@ -186,8 +186,8 @@ class _FileWalk:
         older_manifests = set() if older is None else set(self._manifests(metadata, older))
         # Found by ancestry, not by sequence numbers: attempts may share a number.
         skipped = set() if older is None else {each.snapshot_id for each in metadata.ancestry(older.snapshot_id)}
-        table_and_older = metadata.table_uuid, None if older is None else older.snapshot_id
-        noted = self._noted_lists.setdefault(table_and_older, set())
+        older_found_id = None if older is None else older.snapshot_id
+        noted = self._noted_lists.setdefault((metadata.table_uuid, older_found_id), set())
         for snapshot in metadata.snapshots:
             if snapshot.snapshot_id in skipped or snapshot.manifest_list in noted:
                 continue

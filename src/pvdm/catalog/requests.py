@@ -24,7 +24,7 @@ REQUESTS_FORGOTTEN_MAX: Final = 500
 
 @dataclass(frozen=True, slots=True)
 class RequestKey:
-    """An idempotency key, with the hash of its caller's identity and the hash of the request's bytes."""
+    """An idempotency key, with the hash of the caller's identity and the hash of the request's bytes."""
 
     identity: str
     key: str
@@ -42,7 +42,7 @@ def note_request(
 
 @contextlib.contextmanager
 def failures_mean_state_unknown() -> Iterator[None]:
-    """Turn any failure after a change into StateUnknownError, so that it never looks like "nothing happened"."""
+    """Turn a failure after the change into StateUnknownError: the caller must not take it for "nothing happened"."""
     try:
         yield
     except StateUnknownError:
@@ -83,7 +83,7 @@ class Requests:
         return facts
 
     def forget_old(self, now_micros: int) -> None:
-        """Delete the requests whose keys have expired, in many short transactions."""
+        """Delete the requests whose keys have expired, in short transactions of `REQUESTS_FORGOTTEN_MAX` each."""
         before = now_micros - REQUEST_KEPT_MAX_SECONDS * 1_000_000
         count = REQUESTS_FORGOTTEN_MAX
         while count == REQUESTS_FORGOTTEN_MAX:

@@ -79,22 +79,21 @@ class ClientStorage:
         return {} if self.settings is None else s3_client.store_properties(self.settings)
 
     def credentials(self, grant: Grant, table: TableFiles) -> dict[str, dict[str, str]]:
-        """Credentials by bucket. Empty if nothing is vended, or the table is on a disk."""
+        """Credentials as the protocol's properties, by bucket. Empty if none are vended, or the table is on a disk."""
         if self.settings is None or self.vending is None or table.place.scheme != "s3":
             return {}
         access = self.access(grant, table)
         session = self._session(access)
-        config = s3_client.credential_properties(session.credentials) | {
-            s3_client.ENDS_MS: str(session.ends_seconds * 1_000)
-        }
-        return {
-            f"s3://{bucket}/": config for bucket in sorted({each.authority for each in (*access.write, *access.read)})
-        }
+        ends = {s3_client.ENDS_MS: str(session.ends_seconds * 1_000)}
+        config = s3_client.credential_properties(session.credentials) | ends
+        buckets = {each.authority for each in (*access.write, *access.read)}
+        return {f"s3://{bucket}/": config for bucket in sorted(buckets)}
 
     def access(self, grant: Grant, table: TableFiles) -> SessionAccess:
-        """Access by role: an attempt's token writes below the attempt's prefix while the attempt is STAGING.
+        """Where the grant may write and read the table's files.
 
-        No other token writes to a protected table. Every token reads the table's whole place; only writers can list.
+        An attempt's token writes below the attempt's prefix (its folder) while the attempt is STAGING. No other token
+        writes to a protected table. Every token reads the table's whole place.
         """
         read = (table.place, *self.readable_folders(table.table_uuid))
         if grant.attempt_id is not None:
@@ -107,7 +106,7 @@ class ClientStorage:
         return SessionAccess(f"pvdm-{grant.role}-{table.table_uuid[:8]}", write, read)
 
     def _session(self, access: SessionAccess) -> VendedCredentials:
-        """A session with at least half of its lifetime left; shared by grants with the same access."""
+        """A session of the store with at least half of its lifetime left. Grants with the same access share it."""
         if self.settings is None or self.vending is None:
             raise AssertionError("called only if credentials are vended")
         lifetime, found = self.vending.lifetime_seconds, self._sessions.get(access)
@@ -156,7 +155,7 @@ class TableResponses:
     """Makes responses. What a role may not see is neither in them nor in the file that they name."""
 
     def __init__(self, ledger: Ledger, published_files: MetadataFiles, storage: ClientStorage) -> None:
-        """`published_files` is a separate folder, so that readers can be given access to it only."""
+        """`published_files` are in a folder of their own, so that readers can be given access to that folder only."""
         self._ledger = ledger
         self._storage = storage
         self._files = published_files
@@ -165,7 +164,7 @@ class TableResponses:
     def table(
         self, grant: Grant, state: TableState, mode: SnapshotMode = SnapshotMode.ALL, *, with_credentials: bool = False
     ) -> TableResponse:
-        """The response about a table; with `with_credentials` also credentials for its files, if some are vended."""
+        """The response about a table; with `with_credentials`, also credentials for its files if some are vended."""
         if sees_all(grant.role):
             view, metadata, location = "whole", state.metadata, state.row.pointer.location
         else:
@@ -197,7 +196,7 @@ class TableResponses:
         return self._respond("staged", self._document(grant, metadata, SnapshotMode.ALL), None, vended)
 
     def _published(self, state: TableState) -> _Published:
-        """What consumers see of the document, cached by hash. A new document deletes the oldest published files."""
+        """What consumers see of the document, cached by hash. For a new one, the oldest published files are deleted."""
         sha256 = state.row.pointer.sha256
         found = self._views.get(sha256)
         if found is not None:
@@ -209,7 +208,7 @@ class TableResponses:
         return published
 
     def _document(self, grant: Grant, metadata: TableMetadata, mode: SnapshotMode) -> bytes:
-        """The document's bytes for this grant: for an attempt's token, with the attempt's folders as write paths."""
+        """The document's bytes. For an attempt's token, properties send the job's files to the attempt's folder."""
         if mode is SnapshotMode.ALL and grant.attempt_id is None:
             return metadata.to_bytes()
         replaced: dict[str, Json] = {}
@@ -302,7 +301,7 @@ def _draft_published_view(metadata: TableMetadata) -> Draft:
     # Older metadata files hold what was staged at their time, so their names are not disclosed.
     unlogged = replace(metadata, raw={key: [] if key == "metadata-log" else part for key, part in metadata.raw.items()})
     draft = Draft(unlogged, now_ms=_last_shown_ms(metadata, ancestry))
-    draft.changed, draft.last_updated_ms = True, draft.now_ms
+    draft.changed, draft.last_updated_ms = True, draft.now_ms  # else `finish` returns the old one
     draft.snapshots = {key: snapshot for key, snapshot in draft.snapshots.items() if key in shown}
     draft.snapshot_log = [entry for entry in draft.snapshot_log if entry.get("snapshot-id") in shown]
     for statistics in (draft.statistics, draft.partition_statistics):

@@ -24,12 +24,13 @@ FENCE_PREFIX: Final = "pvdm-fence-"
 """How the names of fences begin: refs that keep a late publication from becoming visible (docs/upstreams.md)."""
 _FACTS_LISTED_MAX: Final = 2
 _FACT_CHARACTERS_MAX: Final = 40
-_KEY_FACT: Final = "encryption key "
+# The names of facts are those of `MainState`.
+_KEY_FACT_PREFIX: Final = "encryption key "
 # Facts that only a publication changes; a migration changes everything else that main shows.
 _PUBLISHED_FACTS: Final = frozenset({"current snapshot", "ancestry", "retention of main", "snapshot log"})
 _TO_PUBLISH: Final = "write to a branch (spark.wap.branch; needs write.wap.enabled=true), then run `pvdm publish`"
 _TO_MIGRATE: Final = "propose it with `pvdm migrate`"
-_STATISTICS: Final = ("statistics", "partition statistics")
+_STATISTICS_PREFIXES: Final = ("statistics", "partition statistics")
 _NOT_FROM_WRITERS: Final = "statistics of what main shows are not taken from writers"
 _STAGING_ROLES: Final = frozenset({Role.PRODUCER, Role.OPERATOR, Role.STEWARD})
 _TAGGING_ROLES: Final = frozenset({Role.PUBLISHER, Role.OPERATOR})
@@ -49,16 +50,17 @@ class RefChange:
 
 
 def require_main_unchanged(before: TableMetadata, after: TableMetadata, name: str) -> None:
-    """Raise if anything changes, by a single byte, that `main` shows or that decides how it is read."""
+    """Raise if anything changes, even one byte, that `main` shows or that decides how `main` is read."""
     changed = MainState.of(before).changed(MainState.of(after))
-    if changed and all(fact.startswith(_KEY_FACT) for fact in changed):
+    if changed and all(fact.startswith(_KEY_FACT_PREFIX) for fact in changed):
         message = f"{name} is protected: its encryption keys would change; write to its branches without encryption"
         raise Code.CHANGE_GATED(message, reason="encryption_keys_gated")
     if changed:
         listed = ", ".join(fact[:_FACT_CHARACTERS_MAX] for fact in changed[:_FACTS_LISTED_MAX])
         more = " and more" if len(changed) > _FACTS_LISTED_MAX else ""
         raise main_gated_error(name, f"{listed}{more} of main would change", next_step=_suggest_step(changed))
-    changes_tags = any(change.has_type(RefType.TAG) for change in ref_changes(before, after))  # see `require_tag`
+    # Tags that consumers see may change; `require_tag_allowed` checks them.
+    changes_tags = any(change.has_type(RefType.TAG) for change in ref_changes(before, after))
     if not shows_same(before, after, ignore_refs=changes_tags):
         raise main_gated_error(name, "the bytes of what main shows would change", next_step="send it unchanged")
 
@@ -67,7 +69,7 @@ def _suggest_step(changed: Sequence[str]) -> str:
     """What a writer that would change these facts can do instead."""
     if any(fact in _PUBLISHED_FACTS or fact.startswith("snapshot ") for fact in changed):
         return _TO_PUBLISH
-    return _NOT_FROM_WRITERS if all(fact.startswith(_STATISTICS) for fact in changed) else _TO_MIGRATE
+    return _NOT_FROM_WRITERS if all(fact.startswith(_STATISTICS_PREFIXES) for fact in changed) else _TO_MIGRATE
 
 
 def require_structure_unchanged(before: TableMetadata, after: TableMetadata, name: str) -> None:
@@ -90,14 +92,14 @@ def require_refs_allowed(before: TableMetadata, after: TableMetadata, grant: Gra
             continue
         require_ref_name(change, after)
         if change.has_type(RefType.TAG):
-            require_tag(change, grant, shown)
+            require_tag_allowed(change, grant, shown)
         if change.has_type(RefType.BRANCH):
-            require_branch(change, grant, own_branch)
+            require_branch_allowed(change, grant, own_branch)
     require_tagged_unchanged(before, after)
 
 
 def require_reserved_kept(before: TableMetadata, after: TableMetadata, grant: Grant) -> None:
-    """Raise if another role than the Steward changes a fence, or creates another staging branch than its attempt's.
+    """Raise if another role than the Steward changes a fence, or creates a staging branch other than its attempt's.
 
     A late publication takes effect only while its fence is absent and its branch exists.
     """
@@ -116,55 +118,44 @@ def require_ref_name(change: RefChange, after: TableMetadata) -> None:
     name = change.name
     if change.before is not None:
         return
+    # Case, punctuation and forms of letters do not matter to a reader: "Main." looks like main.
     letters = "".join(each for each in unicodedata.normalize("NFKC", name).casefold() if each.isalnum())
-    plain = len(name) <= REF_NAME_MAX_CHARACTERS and name.isprintable() and name.strip() == name
-    if not plain or letters == MAIN or (name.isascii() and name.isdigit() and after.snapshot(int(name)) is not None):
+    is_plain = len(name) <= REF_NAME_MAX_CHARACTERS and name.isprintable() and name.strip() == name
+    is_number = is_plain and name.isascii() and name.isdigit()
+    if not is_plain or letters == MAIN or (is_number and after.snapshot(int(name)) is not None):
         expected = f"up to {REF_NAME_MAX_CHARACTERS} printable characters, neither like main nor a snapshot's id"
         raise Code.BRANCH_REFUSED(reason="ref_name_misleading", expected=expected, got=ascii(name[:80]))
 
 
-def require_tag(change: RefChange, grant: Grant, shown: set[int]) -> None:
-    """Raise unless the tag points into the history of `main`, and the role may set tags: consumers see them."""
+def require_tag_allowed(change: RefChange, grant: Grant, shown: set[int]) -> None:
+    """Raise unless the role may set tags, which consumers see, and the tag points to one of the snapshots `shown`."""
     if grant.role not in _TAGGING_ROLES:
-        raise Code.TAG_REFUSED(
-            f"the tag {change.name!r} of a protected table is not for this role",
-            reason="tag_not_allowed",
-            expected=" or ".join(sorted(_TAGGING_ROLES)),
-            got=grant.role,
-        )
+        message, got = f"the tag {change.name!r} of a protected table is not for this role", grant.role
+        raise Code.TAG_REFUSED(message, reason="tag_not_allowed", expected=" or ".join(sorted(_TAGGING_ROLES)), got=got)
     if change.after is not None and (change.after.type is not RefType.TAG or change.after.snapshot_id not in shown):
-        raise Code.TAG_REFUSED(
-            f"the tag {change.name!r} would show what main never showed",
-            reason="tag_outside_main",
-            got=str(change.after.snapshot_id),
-        )
+        message = f"the tag {change.name!r} would show what main never showed"
+        raise Code.TAG_REFUSED(message, reason="tag_outside_main", got=str(change.after.snapshot_id))
 
 
 def require_tagged_unchanged(before: TableMetadata, after: TableMetadata) -> None:
-    """Raise if a tag stays at its snapshot but the snapshot's content changes, also outside of `main`'s history."""
+    """Raise if a tag stays at its snapshot id but the snapshot's content changes, also outside of `main`'s history."""
     for name, ref in sorted(before.refs.items()):
         kept = after.refs.get(name)
         if ref.type is not RefType.TAG or kept is None or kept.snapshot_id != ref.snapshot_id:
             continue
         old, new = before.snapshot(ref.snapshot_id), after.snapshot(ref.snapshot_id)
         if old is not None and new is not None and not _is_same(old.raw, new.raw):
-            raise Code.TAG_REFUSED(
-                f"the tag {name[:80]!a} would show something else under the same id",
-                reason="tagged_snapshot_changed",
-                expected=f"snapshot {ref.snapshot_id} as it was",
-                got="another one",
-            )
+            message = f"the tag {name[:80]!a} would show something else under the same id"
+            expected = f"snapshot {ref.snapshot_id} as it was"
+            raise Code.TAG_REFUSED(message, reason="tagged_snapshot_changed", expected=expected, got="another one")
 
 
-def require_branch(change: RefChange, grant: Grant, own_branch: str | None) -> None:
+def require_branch_allowed(change: RefChange, grant: Grant, own_branch: str | None) -> None:
     """Raise unless the role may move staging branches; with a token for one attempt, only that attempt's branch."""
     if grant.role not in _STAGING_ROLES:
-        raise Code.BRANCH_REFUSED(
-            f"the branch {change.name!r} of a protected table is not for this role",
-            reason="branch_not_allowed",
-            expected=" or ".join(sorted(_STAGING_ROLES)),
-            got=grant.role,
-        )
+        message = f"the branch {change.name!r} of a protected table is not for this role"
+        expected = " or ".join(sorted(_STAGING_ROLES))
+        raise Code.BRANCH_REFUSED(message, reason="branch_not_allowed", expected=expected, got=grant.role)
     if own_branch is not None and change.name != own_branch:
         raise Code.BRANCH_REFUSED(reason="branch_of_other_attempt", expected=own_branch, got=change.name)
 
@@ -189,11 +180,9 @@ def require_branches_whole(before: TableMetadata, after: TableMetadata, name: st
         at: int | None = ref.snapshot_id
         while at is not None and at not in walked:
             if at in gone:
-                raise Code.BRANCH_REFUSED(
-                    f"{name} is protected: the history of {ref_name[:80]!a} would be cut",
-                    reason="branch_cut",
-                    got=f"a branch that stays, without its snapshot {at}",
-                )
+                message = f"{name} is protected: the history of {ref_name[:80]!a} would be cut"
+                got = f"a branch that stays, without its snapshot {at}"
+                raise Code.BRANCH_REFUSED(message, reason="branch_cut", got=got)
             walked.add(at)
             at = parents.get(at)
 
@@ -201,8 +190,12 @@ def require_branches_whole(before: TableMetadata, after: TableMetadata, name: st
 def require_own_snapshots(
     before: TableMetadata, after: TableMetadata, grant: Grant, own_branch: str | None, name: str
 ) -> None:
-    """Raise if a role that does not stage changes snapshots or statistics, or an attempt those of other refs."""
-    touched = {each.snapshot_id for each in (*added_snapshots(before, after), *added_snapshots(after, before))}
+    """Raise if a role that does not stage changes any snapshot or its statistics.
+
+    An attempt's token (`own_branch`) may change only those that no other ref than its branch reaches.
+    """
+    added, removed = added_snapshots(before, after), added_snapshots(after, before)
+    touched = {each.snapshot_id for each in (*added, *removed)}
     touched |= {snapshot_id for snapshot_id, _ in _statistics(before) ^ _statistics(after)}
     if grant.role not in _STAGING_ROLES:
         foreign = touched
@@ -220,7 +213,7 @@ def require_own_snapshots(
 
 def added_snapshots(before: TableMetadata, after: TableMetadata) -> list[Snapshot]:
     """The snapshots of `after` that are not in `before`, including those with the same id and other content."""
-    # A commit keeps the same objects for what it does not change: only the few others are compared.
+    # A commit keeps the same objects for what it does not change. Only the few others need a comparison.
     kept = set(map(id, before.snapshots))
     return [each for each in after.snapshots if id(each) not in kept and not _is_in(before, each)]
 
@@ -243,6 +236,7 @@ def _reached_by(documents: Iterable[TableMetadata], is_wanted: Callable[[str], b
 
 
 def _statistics(metadata: TableMetadata) -> set[tuple[int, str]]:
+    """All statistics files: the id of the snapshot, and the file's entry as text."""
     files = (*metadata.statistics, *metadata.partition_statistics)
     return {(file.snapshot_id, comparison_text(file.raw)) for file in files}
 
@@ -255,7 +249,7 @@ def ref_changes(before: TableMetadata, after: TableMetadata) -> Iterator[RefChan
             yield RefChange(name, old, new)
 
 
-def as_updates(changes: Iterable[RefChange]) -> list[Json]:
+def to_updates(changes: Iterable[RefChange]) -> list[Json]:
     """The Iceberg updates that make these changes."""
     found: list[Json] = []
     for change in changes:
@@ -267,12 +261,12 @@ def as_updates(changes: Iterable[RefChange]) -> list[Json]:
 
 
 def tag_unavailable_error() -> PvdmError:
-    """The one error for a tag that conflicts with hidden refs. It does not disclose which, or how many."""
+    """The error for a tag that conflicts with hidden refs: always the same, so that it does not disclose them."""
     return Code.TAG_REFUSED(reason="tag_unavailable")
 
 
 def main_gated_error(name: str, what: str, *, next_step: str = _TO_PUBLISH) -> PvdmError:
-    """The one error for a writer that would change `main` of a protected table; `what` would happen."""
+    """The error for a writer that would change `main` of a protected table. `what` is a clause: what would happen."""
     return Code.CHANGE_GATED(f"{name} is protected: {what}; {next_step}", reason="main_gated")
 
 

@@ -53,6 +53,7 @@ def require_sane(
     """Raise unless every snapshot that the commit adds, and the table after it, keep the limits of staging.
 
     With `shared_numbers` a snapshot may have a sequence number and row ids that another branch was given meanwhile.
+    The manifests must lie below one of `prefixes`.
     """
     added = added_snapshots(before, after)
     if len(added) > COMMIT_SNAPSHOTS_MAX:
@@ -67,12 +68,12 @@ def require_sane(
             raise _not_sane_error("schema", str(before.current_schema_id), str(snapshot.schema_id))
         require_parent(before, snapshot, added[: position - 1])
         require_first_row_id(before, snapshot, shared=shared_numbers)
-        size = len(comparison_text(snapshot.raw).encode())  # a summary is a few numbers
+        size = len(comparison_text(snapshot.raw).encode())
         if size > STAGED_SNAPSHOT_MAX_BYTES:
             raise _not_sane_error("size", f"at most {STAGED_SNAPSHOT_MAX_BYTES} bytes", str(size))
     require_manifests(added, prefixes)
     require_counters(before, after, added, shared=shared_numbers)
-    require_room(before, after, added, now_ms)
+    require_numbers_left(before, after, added, now_ms)
     require_counts(before, after)
 
 
@@ -104,7 +105,10 @@ def require_parent(before: TableMetadata, snapshot: Snapshot, earlier: Sequence[
 def require_counters(
     before: TableMetadata, after: TableMetadata, added: Sequence[Snapshot], *, shared: bool = False
 ) -> None:
-    """Raise unless the table's counters advance exactly by what the added snapshots use."""
+    """Raise unless the table's counters advance exactly by what the added snapshots use.
+
+    If numbers are `shared`, the counters advance to the highest number in use.
+    """
     last, rows = before.last_sequence_number, before.next_row_id
     if shared:
         last = max([last, *(each.sequence_number for each in added)])
@@ -128,7 +132,7 @@ def require_first_row_id(before: TableMetadata, snapshot: Snapshot, *, shared: b
         raise _not_sane_error("first row id", f"at least {before.next_row_id}", str(first))
 
 
-def require_room(before: TableMetadata, after: TableMetadata, added: Sequence[Snapshot], now_ms: int) -> None:
+def require_numbers_left(before: TableMetadata, after: TableMetadata, added: Sequence[Snapshot], now_ms: int) -> None:
     """Raise if staging uses too many sequence numbers or row ids, so that `main` always has some left."""
     rows = sum(snapshot.added_rows or 0 for snapshot in added)
     if rows > COMMIT_ROWS_MAX:
@@ -138,13 +142,13 @@ def require_room(before: TableMetadata, after: TableMetadata, added: Sequence[Sn
         ("last sequence number", before.last_sequence_number, after.last_sequence_number, STAGED_NUMBERS_MAX),
         ("next row id", before.next_row_id, after.next_row_id, until_now),
     ):
-        # A commit that uses no number is allowed: a table that began above the limit can still remove branches.
+        # A commit that uses no number is allowed: a table that is above the limit already can still remove branches.
         if new > max(old, most):
             raise _not_sane_error(what, f"at most {most} for now", str(new))
 
 
 def require_manifests(snapshots: Sequence[Snapshot], prefixes: tuple[Location, ...]) -> None:
-    """Raise unless each manifest list, or manifest of an old snapshot without a list, is under one of the prefixes."""
+    """Raise unless each manifest list lies below one of the prefixes, or the manifests of a snapshot without a list."""
     for snapshot in snapshots:
         for file in snapshot.manifests if snapshot.manifest_list is None else (snapshot.manifest_list,):
             require_place(file, prefixes)
@@ -161,14 +165,14 @@ def require_place(file: str, prefixes: tuple[Location, ...]) -> None:
         raise _not_sane_error("manifest list", "no symbolic link on the way", str(link))
 
 
-def require_document(data: bytes) -> None:
-    """Raise if the metadata file is larger than half of what can be read, so that `main` has room left."""
+def require_document_size(data: bytes) -> None:
+    """Raise if the metadata file is larger than half of what can be read: publications need the rest."""
     if len(data) > STAGED_DOCUMENT_MAX_BYTES:
         raise _not_sane_error("metadata file", f"at most {STAGED_DOCUMENT_MAX_BYTES} bytes", str(len(data)))
 
 
 def require_counts(before: TableMetadata, after: TableMetadata) -> None:
-    """Raise if there are too many branches, tags or staged snapshots, and the commit adds some."""
+    """Raise if there are too many branches, tags or staged snapshots, and more than before the commit."""
     limits: tuple[tuple[str, Callable[[TableMetadata], set[str]], int], ...] = (
         ("branches", lambda metadata: _refs(metadata, RefType.BRANCH), STAGING_BRANCHES_MAX),
         ("tags", lambda metadata: _refs(metadata, RefType.TAG), TAGS_MAX),
@@ -206,7 +210,10 @@ class StagedAdditions:
 
 
 def require_producer_quota(ledger: Ledger, row: TableRow, additions: StagedAdditions, after: TableMetadata) -> None:
-    """Raise if one producer has too many branches or snapshots staged. The ledger is read only above the limit."""
+    """Raise if one producer has too many branches or snapshots staged.
+
+    Only the ledger knows whose they are. It is read only if the table has more than one producer may have.
+    """
     for kind, present, limit in (
         (StagedKind.BRANCH, _refs(after, RefType.BRANCH), PRODUCER_BRANCHES_MAX),
         (StagedKind.SNAPSHOT, _staged_snapshots(after), PRODUCER_SNAPSHOTS_MAX),

@@ -29,7 +29,7 @@ class TableState:
 
 @dataclass(frozen=True, slots=True)
 class _Document:
-    """A parsed document, with the hash and the number of its bytes."""
+    """A parsed document, with the hash and the number of the bytes it was parsed from."""
 
     sha256: str
     metadata: TableMetadata
@@ -66,12 +66,12 @@ class States:
             row = self.upstreams.add_from_upstream(namespace, name)
         if row is None:
             raise unknown_table_error(levels, name)
-        return self.of(row)
+        return self.load(row)
 
-    def of(self, row: TableRow) -> TableState:
+    def load(self, row: TableRow) -> TableState:
         """The state of a row. Its metadata file is read and hashed every time, and parsed if the cache lacks it.
 
-        The document of an upstream's table is read from the upstream, and the returned row has its pointer there.
+        The document of an upstream's table is read from the upstream, and the returned row has the pointer seen there.
         """
         if row.upstream is not None:
             current_row, upstream_state = self.upstreams.load(row)
@@ -85,13 +85,13 @@ class States:
             self._cache(_Document(sha256, metadata, len(data)))
         return TableState(row, metadata)
 
-    def newest(self, row: TableRow) -> TableState:
-        """The state of a row. Raises `upstream_stale` if an upstream shows an older state than it did before."""
-        state = self.of(row)
+    def load_newest(self, row: TableRow) -> TableState:
+        """Load a row. Raises `upstream_stale` if its upstream shows an older state than it did before."""
+        state = self.load(row)
         self.upstreams.require_newest(row, state.metadata)
         return state
 
-    def keep(self, sha256: str, metadata: TableMetadata) -> None:
+    def cache_document(self, sha256: str, metadata: TableMetadata) -> None:
         """Cache a document that was just written."""
         self._cache(_Document(sha256, metadata, len(metadata.to_bytes())))
 

@@ -61,19 +61,19 @@ class Tables:
         self._parts = parts
 
     def load(self, grant: Grant, levels: Levels, name: str) -> TableState:
-        """The table, for grants of its domain."""
-        return self._load_proved(grant, self._row(grant, levels, name))
+        """The table, for grants of its domain. Raises `table_unknown`."""
+        return self._load_proved(grant, self._get_row(grant, levels, name))
 
     def require_exists(self, grant: Grant, levels: Levels, name: str) -> None:
         """Raise unless the table exists for this grant. An upstream's table is loaded from the upstream."""
-        row = self._row(grant, levels, name)
+        row = self._get_row(grant, levels, name)
         if row.upstream is not None:
-            self._parts.states.of(row)
+            self._parts.states.load(row)
 
     def page(self, grant: Grant, levels: Levels, *, after: str | None, count: int | None) -> list[str]:
         """The names of a namespace's tables, in order, after the name `after`; all of them if `count` is None."""
         namespace = self._parts.namespaces.get(grant, levels)
-        upstream_names = self._parts.states.upstreams.names(levels)
+        upstream_names = self._parts.states.upstreams.list_table_names(levels)
         if upstream_names is not None:
             return [name for name in upstream_names if after is None or name > after][:count]
         with self._parts.ledger.read() as unit:
@@ -81,7 +81,7 @@ class Tables:
 
     def stage_create(self, grant: Grant, levels: Levels, request: Json) -> TableMetadata:
         """The document that a new table would begin with. Nothing is stored."""
-        namespace, name, after = self._new_table(grant, levels, request)
+        namespace, name, after = self._make_table(grant, levels, request)
         with name_conflicts(levels, name):
             self._parts.access.require_create(grant, namespace, name, after)
         return after
@@ -90,7 +90,7 @@ class Tables:
         """Create a table without rows."""
 
         def make() -> TableState:
-            namespace, name, after = self._new_table(grant, levels, request)
+            namespace, name, after = self._make_table(grant, levels, request)
             with name_conflicts(levels, name):
                 return self._parts.commits.create(grant, namespace, name, after, hook=_store_pointers(key))
 
@@ -119,20 +119,19 @@ class Tables:
         after = read_registered_table(read_metadata(place, self._parts.stores))
         if grant.role is not Role.OPERATOR:
             _require_own_files(after, place, self._parts.warehouse)
+        commits, hook = self._parts.commits, _store_pointers(key)
         with name_conflicts(levels, name):
-            return self._parts.commits.create(
-                grant, namespace, name, after, replaces=old, may_reuse_uuid=True, hook=_store_pointers(key)
-            )
+            return commits.create(grant, namespace, name, after, replaces=old, may_reuse_uuid=True, hook=hook)
 
     def commit(self, grant: Grant, changes: Sequence[Change], *, key: RequestKey | None = None) -> list[TableState]:
-        """Change tables, all or none."""
+        """Make all of these changes of tables, or none."""
         only = changes[0] if len(changes) == 1 else None
         with contextlib.nullcontext() if only is None else name_conflicts(only.levels, only.name):
             return self._parts.commits.commit(grant, changes, hook=_store_pointers(key))
 
     def state_of_repeated_request(self, grant: Grant, pointer: Sequence[Json], levels: Levels, name: str) -> TableState:
         """The state after an earlier request with the same idempotency key; `pointer` is its location and hash."""
-        row = self._row(grant, levels, name)
+        row = self._get_row(grant, levels, name)
         location, sha256 = (str(part) for part in pointer)
         return self._load_proved(grant, replace(row, pointer=Pointer(location, sha256)))
 
@@ -149,7 +148,7 @@ class Tables:
                 raise Code.ALREADY_EXISTS(f"Cannot rename {names}. View already exists", reason="view_exists") from None
 
     def _rename(self, grant: Grant, source: TableName, target: TableName, key: RequestKey | None) -> None:
-        row, (new_levels, new_name) = self._row(grant, *source), target
+        row, (new_levels, new_name) = self._get_row(grant, *source), target
         for levels, _ in (source, target):
             self._parts.states.upstreams.require_not_upstream(levels, operation="rename a table")
         self._parts.access.require_may_rename_or_drop(grant, row, "its name would change")
@@ -158,13 +157,10 @@ class Tables:
             message = "a table stays in its domain"
             raise Code.PERMISSION_DENIED(message, reason="domain_wrong", expected=row.domain, got=namespace.domain)
         if namespace.protected_by is not None:
-            raise Code.CHANGE_GATED(
-                f"the namespace {namespaces.dotted_name(new_levels)} protects its tables",
-                reason="namespace_gated",
-                expected="a table that is created in it",
-                got="a table of another namespace",
-                hint="create it there without rows, and publish them",
-            )
+            message = f"the namespace {namespaces.dotted_name(new_levels)} protects its tables"
+            expected, got = "a table that is created in it", "a table of another namespace"
+            hint = "create it there without rows, and publish them"
+            raise Code.CHANGE_GATED(message, reason="namespace_gated", expected=expected, got=got, hint=hint)
 
         def work(unit: Unit) -> None:
             namespaces.require_unchanged(unit, namespace)
@@ -192,10 +188,10 @@ class Tables:
         return Purge(parts.ledger, parts.states, parts.warehouse, parse_location(location), domain)
 
     def _drop(self, grant: Grant, levels: Levels, name: str, key: RequestKey | None, *, purge: bool) -> TableRow:
-        row = self._row(grant, levels, name)
+        row = self._get_row(grant, levels, name)
         self._parts.states.upstreams.require_not_upstream(levels, operation=f"drop {name}")
         self._parts.access.require_may_rename_or_drop(grant, row, "it would be dropped")
-        leftover = self._purge(row.location, row.domain).foresee(self._parts.states.of(row)) if purge else None
+        leftover = self._purge(row.location, row.domain).foresee(self._parts.states.load(row)) if purge else None
         if leftover is not None:
             message = f"{row.name} is not dropped: a purge would leave files in {leftover.place}"
             raise Code.PURGE_REFUSED(message, got=leftover.why)
@@ -209,12 +205,12 @@ class Tables:
 
     def _load_proved(self, grant: Grant, row: TableRow) -> TableState:
         """The table's state. For roles that see only what is published, raises if `main` is not proved."""
-        state = self._parts.states.of(row)
+        state = self._parts.states.load(row)
         if not sees_all(grant.role):
             require_proved(self._parts.ledger, state)
         return state
 
-    def _row(self, grant: Grant, levels: Levels, name: str) -> TableRow:
+    def _get_row(self, grant: Grant, levels: Levels, name: str) -> TableRow:
         _, row = self._parts.commits.find(grant, levels, name)
         if row is None:
             raise unknown_table_error(levels, name)
@@ -225,7 +221,8 @@ class Tables:
         with self._parts.ledger.read() as unit:
             return namespace, tables.find(unit, namespace.namespace_id, name)
 
-    def _new_table(self, grant: Grant, levels: Levels, request: Json) -> tuple[Namespace, str, TableMetadata]:
+    def _make_table(self, grant: Grant, levels: Levels, request: Json) -> tuple[Namespace, str, TableMetadata]:
+        """The namespace, the name and the first document of the table that the request describes."""
         node = Node(request, "$")
         name = require_name(node.text("name"), "the table's name")
         self._parts.access.require_may_manage(grant)
@@ -238,7 +235,10 @@ class Tables:
         return namespace, name, new_table(request, location=location, table_uuid=table_uuid, now_ms=now_ms)
 
     def _require_readable(self, grant: Grant, namespace: Namespace, place: Location) -> None:
-        """Raise unless the file is in the warehouse, or of a table that the domain dropped. An operator may use any."""
+        """Raise unless the metadata file may be registered: in the warehouse, or of a table that the domain dropped.
+
+        An operator may register any file.
+        """
         if grant.role is Role.OPERATOR or is_inside(self._parts.warehouse, place):
             return
         with self._parts.ledger.read() as unit:
@@ -250,7 +250,7 @@ class Tables:
 
 @contextlib.contextmanager
 def name_conflicts(levels: Levels, name: str, messages: Mapping[str, str] = _TABLE_CONFLICTS) -> Iterator[None]:
-    """Give errors about a taken name the message that clients expect, from `messages` by reason, with the full name."""
+    """Give an error about a taken name the message that clients expect: from `messages`, by reason, and the name."""
     try:
         yield
     except ConflictError as error:
@@ -277,15 +277,13 @@ def _store_pointers(key: RequestKey | None) -> Hook | None:
 
 
 def _require_own_files(after: TableMetadata, place: Location, warehouse: Location) -> None:
-    """Raise unless all manifest lists, and a metadata file that is in the warehouse, lie in the table's own place."""
+    """Raise unless the manifest lists, and a metadata file in the warehouse, lie in the table's own place."""
     own = parse_location(after.location)
     files = [parse_location(each.manifest_list) for each in after.snapshots if each.manifest_list is not None]
     if place.is_under(warehouse):
         files.append(place)
     foreign = next((file for file in files if not file.is_under(own)), None)
     if foreign is not None or any(each.manifest_list is None for each in after.snapshots):
-        raise Code.LOCATION_OUTSIDE(
-            "the metadata names files outside the table's location",
-            expected=f"files under {own}",
-            got="manifests listed in a snapshot" if foreign is None else str(foreign)[:200],
-        )
+        message = "the metadata names files outside the table's location"
+        got = "manifests listed in a snapshot" if foreign is None else str(foreign)[:200]
+        raise Code.LOCATION_OUTSIDE(message, expected=f"files under {own}", got=got)

@@ -47,19 +47,19 @@ _POLL_SECONDS: Final = 0.1
 _HOLDER: Final = secrets.token_hex(16)
 """The id of this process, in the announcements that it stores in the ledger."""
 _IN_PROGRESS: Final[set[str]] = set()
-"""Publications that threads of this process have announced and are working on."""
+"""The ids of announced publications that threads of this process work on."""
 _Make = Callable[[Base], NextCommit]  # makes the publishing commit from the table's state
-_InTransaction = Callable[[Unit, TableRow], LedgerChanges]  # repeats the gate's checks; returns the changes
+_InTransaction = Callable[[Unit, TableRow], LedgerChanges]  # repeats the gate's checks; returns the ledger's changes
 
 
 class CatalogTarget:
-    """A table of the Steward's own catalog, found by UUID. `own` is the Steward's own grant."""
+    """A table of the Steward's own catalog, found by UUID. `steward_grant` is for the Steward's own commits."""
 
-    removes_branches = True
+    removes_branches = True  # the publishing commit also removes the attempts' branches
 
-    def __init__(self, ledger: Ledger, catalog: Catalog, table_uuid: str, own: Grant) -> None:
+    def __init__(self, ledger: Ledger, catalog: Catalog, table_uuid: str, steward_grant: Grant) -> None:
         self._ledger = ledger
-        self._own = own
+        self._grant = steward_grant
         self._catalog = catalog
         self._uuid = table_uuid
 
@@ -74,7 +74,7 @@ class CatalogTarget:
         shown: list[PublishedSnapshot] = []  # one element: the snapshot of the newest try
 
         def make_updates(before: TableState) -> Sequence[Json]:
-            made[:] = [make(base_of(self._catalog, levels, before))]
+            made[:] = [make(to_base(self._catalog, levels, before))]
             return made[0].updates
 
         def permit(_: TableState, after: TableMetadata, data: bytes) -> Permit:
@@ -84,7 +84,7 @@ class CatalogTarget:
             shown[:] = [apply_changes(unit, in_transaction(unit, tables.get_by_id(unit, rows[0].table_id)))]
 
         change = Change(levels, row.name, (), (), make_updates)
-        self._catalog.commits.commit(self._own, [change], permit=permit, hook=hook, then=lambda: then(shown[0]))
+        self._catalog.commits.commit(self._grant, [change], make_permit=permit, hook=hook, then=lambda: then(shown[0]))
 
     def read_back(self) -> Base:
         """The table again, through new connections to the ledger."""
@@ -93,7 +93,7 @@ class CatalogTarget:
 
     def _read(self, ledger: Ledger, states: States) -> Base:
         levels, row = find_row_by_uuid(ledger, self._uuid)
-        return base_of(self._catalog, levels, states.of(row))
+        return to_base(self._catalog, levels, states.load(row))
 
 
 def find_row_by_uuid(ledger: Ledger, table_uuid: str) -> tuple[Levels, TableRow]:
@@ -106,23 +106,23 @@ def find_row_by_uuid(ledger: Ledger, table_uuid: str) -> tuple[Levels, TableRow]
     return namespace.levels, row
 
 
-def base_of(catalog: Catalog, levels: Levels, state: TableState) -> Base:
-    """The state as the gate checks it."""
+def to_base(catalog: Catalog, levels: Levels, state: TableState) -> Base:
+    """The state as the value that the gate checks."""
     name = full_name((*levels, state.row.name))
     return Base(TableRef(catalog.name, state.row.table_uuid, name), state.row, state.metadata)
 
 
-def open_target(ledger: Ledger, clock: LedgerClock, catalog: Catalog, table_uuid: str, own: Grant) -> Target:
+def open_target(ledger: Ledger, clock: LedgerClock, catalog: Catalog, table_uuid: str, steward_grant: Grant) -> Target:
     """The target of the table with this UUID, in the Steward's own catalog or at an upstream."""
     with ledger.read() as unit:
         row = tables.find_by_uuid(unit, table_uuid)
     if row is None or row.upstream is None:
-        return CatalogTarget(ledger, catalog, table_uuid, own)
+        return CatalogTarget(ledger, catalog, table_uuid, steward_grant)
     return UpstreamTarget(ledger, clock, catalog, table_uuid)
 
 
-def fence_of(announced_id: str) -> str:
-    """The ref that prevents an announced publication from ever becoming visible."""
+def fence_name(announced_id: str) -> str:
+    """The name of the fence: the ref that prevents an announced publication from ever becoming visible."""
     return f"{FENCE_PREFIX}{announced_id}"
 
 
@@ -140,9 +140,9 @@ class UpstreamTarget:
     def load(self) -> Base:
         """The table as its upstream shows it now. Raises `upstream_main_moved` if `main` is not proved."""
         levels, row = find_row_by_uuid(self._ledger, self._uuid)
-        state = self._catalog.states.newest(row)
+        state = self._catalog.states.load_newest(row)
         require_proved(self._ledger, state, Code.UPSTREAM_MAIN_MOVED)
-        return base_of(self._catalog, levels, state)
+        return to_base(self._catalog, levels, state)
 
     def publish(self, make: _Make, in_transaction: _InTransaction, then: Callable[[PublishedSnapshot], None]) -> None:
         """Announce, commit and settle. If the base has changed, all three are tried again."""
@@ -156,17 +156,17 @@ class UpstreamTarget:
         states = self._catalog.states.with_ledger(ledger)
         try:
             levels, row = find_row_by_uuid(ledger, self._uuid)
-            return base_of(self._catalog, levels, states.of(row))
+            return to_base(self._catalog, levels, states.load(row))
         finally:
             states.upstreams.close()
 
     def settle(self, publication: AnnouncedPublication) -> PublishedSnapshot | None:
-        """The published snapshot, if `main` shows it; None once `main` certainly never will.
+        """The published snapshot if `main` shows it; None if it certainly never will.
 
         Nothing is sent twice. A publication that is not visible is first made impossible by a fence: a ref whose
         absence its request requires. Only then does the ledger release it. Raises `upstream_contradicts` if the table
         has the snapshot, but not in `main` as it was sent. If the result cannot be found out, the announcement stays
-        open, and `upstream_unknown` is raised.
+        open, and this raises `upstream_unknown`.
         """
         changes = LedgerChanges.from_text(publication.order_text)
         last_error: PvdmError | None = None
@@ -179,7 +179,7 @@ class UpstreamTarget:
                 base = self.read_back()
                 if has_or_had_snapshot(base.metadata, changes.shown.new_snapshot_id):
                     return self._complete(publication, changes, base)
-                if fence_of(publication.announced_id) in base.metadata.refs:
+                if fence_name(publication.announced_id) in base.metadata.refs:
                     self._release(publication)
                     return None
                 self._fence(publication, base)
@@ -190,7 +190,7 @@ class UpstreamTarget:
         raise _unknown_error(publication, "nothing" if last_error is None else last_error.reason) from last_error
 
     def _try(self, make: _Make, in_transaction: _InTransaction) -> PublishedSnapshot:
-        """Publish once. Any error while the announcement is open becomes `upstream_unknown`."""
+        """Publish once. An error while the announcement is open becomes `upstream_unknown`."""
         self._await_turn()
         base = self.load()
         self._catalog.upstreams.require_lossless(base.row, _upstream_state(base))
@@ -221,7 +221,7 @@ class UpstreamTarget:
 
     def _send(self, publication: AnnouncedPublication, base: Base, made: NextCommit) -> PublishedSnapshot:
         """Commit at the upstream, then settle. The state that is read back decides, not the upstream's response."""
-        refs = (*made.branches, fence_of(publication.announced_id))
+        refs = (*made.branches, fence_name(publication.announced_id))
         refusal: PvdmError | None = None
         try:
             self._catalog.upstreams.commit(base.row, _upstream_state(base), pin_base(base.metadata, refs), made.updates)
@@ -237,7 +237,10 @@ class UpstreamTarget:
         raise refusal
 
     def _announce(self, base: Base, after: TableMetadata, in_transaction: _InTransaction) -> AnnouncedPublication:
-        """The gate's check 12: try the ledger's changes in a dry run, then announce them, so that they stay valid."""
+        """The gate's check 12: try the ledger's changes in a dry run, then announce them.
+
+        While the publication is open, no other work can make the changes invalid.
+        """
 
         def work(unit: Unit) -> AnnouncedPublication:
             tables.lock(unit, [base.row.table_uuid])
@@ -266,7 +269,7 @@ class UpstreamTarget:
         return self._ledger.transact(work, at_micros=self._clock.now_micros())
 
     def _complete(self, publication: AnnouncedPublication, changes: LedgerChanges, base: Base) -> PublishedSnapshot:
-        """Store the publication in the ledger. Raises `announced_settled` if another Steward has done it already."""
+        """Store the publication in the ledger. Raises `announced_settled` if it is stored already."""
         self._require_as_sent(base, changes)
         fault.point("upstream.after_look")
 
@@ -290,7 +293,7 @@ class UpstreamTarget:
 
     def _fence(self, publication: AnnouncedPublication, base: Base) -> None:
         """Commit a fence to the upstream, on the condition that `main` has not moved since it was read."""
-        name = fence_of(publication.announced_id)
+        name = fence_name(publication.announced_id)
         # A ref needs a snapshot: main's, or a staged one if main is empty.
         main = base.metadata.current_snapshot_id
         at = base.metadata.snapshots[-1].snapshot_id if main is None else main
@@ -340,7 +343,7 @@ _NOT_RETRIED: Final = frozenset({Code.ANNOUNCED_SETTLED, Code.UPSTREAM_CONTRADIC
 
 
 def has_or_had_snapshot(metadata: TableMetadata, snapshot_id: int) -> bool:
-    """Whether the table has, or had, the snapshot: a removed snapshot may still be a parent or in the snapshot log."""
+    """Whether the table has the snapshot or shows that it had it: as a parent, or in the snapshot log."""
     logged = {entry.snapshot_id for entry in metadata.snapshot_log}
     parents = {each.parent_id for each in metadata.snapshots}
     return metadata.snapshot(snapshot_id) is not None or snapshot_id in logged | parents

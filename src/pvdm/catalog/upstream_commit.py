@@ -32,10 +32,10 @@ from pvdm.trust.statement import read_unchecked
 
 # Called in the transaction that updates the ledger's pointers, with the tables' rows after it.
 Hook = Callable[[Unit, Sequence[TableRow]], None]
-# Runs the given update of the pointers inside a larger transaction, and returns the rows. Only migrations give one.
+# Runs the given update of the pointers inside a larger transaction, and returns the rows. Only migrations have one.
 Transact = Callable[[Callable[[Unit], list[TableRow]]], list[TableRow]]
 
-# A summary's keys with these prefixes have counts as values.
+# Keys of a snapshot's summary with these prefixes have counts as values.
 _COUNT_PREFIXES: Final = ("added-", "deleted-", "removed-", "total-")
 
 
@@ -72,19 +72,19 @@ def facts_sha256(metadata: TableMetadata, snapshot: Snapshot) -> str:
 def is_known(unit: Unit, table_uuid: str, metadata: TableMetadata, snapshot: Snapshot) -> bool:
     """Whether the gate sent the snapshot or an operator approved it, with the same facts."""
     key = str(snapshot.snapshot_id), facts_sha256(metadata, snapshot)
-    return key in known_snapshots.known_of_table(unit, table_uuid)
+    return key in known_snapshots.list_known(unit, table_uuid)
 
 
 def find_unproved(unit: Unit, row: TableRow, metadata: TableMetadata) -> str | None:
-    """The part of `main` that is not proved: its head, an older snapshot, or its structure. None if all is proved."""
-    head, known = metadata.current_snapshot_id, known_snapshots.known_of_table(unit, row.table_uuid)
-    newest = protections.newest_of(unit, row.table_uuid)
+    """What is not proved in `main`: its head, an older snapshot, or the table's structure. None if all is proved."""
+    head, known = metadata.current_snapshot_id, known_snapshots.list_known(unit, row.table_uuid)
+    newest = protections.find_newest_id(unit, row.table_uuid)
     signed = None if newest is None else read_unchecked(statements.get(unit, newest).envelope, Protection).target
     target = signed if isinstance(signed, TableTarget) else None
     # Without a signed protection of its own the table is protected with its namespace. It was empty when the Steward
     # first served it, so its signed head is None.
     signed_head = None if target is None else target.snapshot_id
-    if head != signed_head and (head is None or announced.of_snapshot(unit, row.table_uuid, str(head)) is None):
+    if head != signed_head and (head is None or announced.find_by_snapshot(unit, row.table_uuid, str(head)) is None):
         return "no snapshot" if head is None else f"snapshot {head}"
     proved_structure = None if target is None else target.state.structure_sha256
     for each in list_main_history(metadata):
@@ -129,7 +129,7 @@ class Forwarding:
         self._upstreams = upstreams
 
     def forward(self, step: Step, hook: Hook | None, transact: Transact | None) -> TableState:
-        """Commit at the upstream, then update the ledger. A failure after that commit is StateUnknownError."""
+        """Commit at the upstream, then update the ledger. A failure after the commit becomes StateUnknownError."""
         before = step.before
         if step.after is before.metadata:
             return replace(before, row=self._store_observed(step, before.row, hook, transact))
@@ -141,7 +141,7 @@ class Forwarding:
         self._upstreams.commit(before.row, seen, _requirements_of(step), step.updates)
         with failures_mean_state_unknown():
             fault.point("upstream.after_commit")
-            now = self._states.of(before.row)
+            now = self._states.load(before.row)
             return replace(now, row=self._store_observed(step, now.row, hook, None))
 
     def _require_forwardable(self, step: Step, transact: Transact | None) -> None:
@@ -153,7 +153,7 @@ class Forwarding:
             raise Code.UPSTREAM_OWNED(f"{name} would move to another place", got="one through this catalog")
 
     def _store_observed(self, step: Step, seen: TableRow, hook: Hook | None, transact: Transact | None) -> TableRow:
-        """Store the pointer that was seen at the upstream, the step's additions, and the hook's, in one transaction."""
+        """In one transaction, store the pointer seen at the upstream and the step's additions, and run the hook."""
 
         def work(unit: Unit) -> list[TableRow]:
             row = tables.note_upstream_pointer(unit, seen, seen.pointer)
@@ -168,6 +168,7 @@ class Forwarding:
         return self._ledger.transact(work, at_micros=self._clock.now_micros())[0]
 
     def _dry_run(self, unit: Unit, step: Step, hook: Hook | None) -> None:
+        """Raise the conflicts that `_store_observed` would have now; store nothing."""
         if step.before.row.protected:
             added = added_snapshots(step.before.metadata, step.after)
             announced.require_unannounced(unit, step.before.row.table_uuid, [str(each.snapshot_id) for each in added])
@@ -178,7 +179,7 @@ class Forwarding:
 
 
 def pin_base(before: TableMetadata, refs: Iterable[str]) -> list[Json]:
-    """Requirements of a commit: UUID, `main`, these refs, schema, spec, sort order and the last ids are unchanged."""
+    """The requirements that UUID, `main`, these refs, schema, spec, sort order and the last ids are unchanged."""
     found: list[Json] = [{"type": "assert-table-uuid", "uuid": str(before.table_uuid)}]
     found += [pin_ref(before, name) for name in sorted({MAIN, *refs})]
     found += [

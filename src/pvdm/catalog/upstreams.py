@@ -13,7 +13,7 @@ from pvdm.errors import Code, InputError, PvdmError
 from pvdm.lake.format.json_document import Json
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.paths import Location, Pointer, parse_location
-from pvdm.lake.upstream import CommitRequest, TableIdentifier, Upstream, UpstreamState, moved
+from pvdm.lake.upstream import CommitRequest, TableIdentifier, Upstream, UpstreamState, moved_error
 from pvdm.ledger import Ledger, Unit
 from pvdm.ledger.catalog import namespaces, tables
 from pvdm.ledger.catalog.namespaces import Levels, Namespace
@@ -42,7 +42,10 @@ class Mount:
 
 
 class Upstreams:
-    """The upstream catalogs of this Steward. `check_place` is `CatalogAccess.require_upstream_place`."""
+    """The upstream catalogs of this Steward. `check_place` is `CatalogAccess.require_upstream_place`.
+
+    Without `clock` tables are only read: none is added to the ledger or dropped from it.
+    """
 
     def __init__(
         self, ledger: Ledger, clock: LedgerClock | None, mounts: Sequence[Mount], check_place: PlaceCheck
@@ -73,25 +76,20 @@ class Upstreams:
         """Raise `upstream_owned` for a namespace of an upstream: its tables are created and dropped there."""
         mount = self.mount_of(levels)
         if mount is not None:
-            raise Code.UPSTREAM_OWNED(
-                f"cannot {operation}: the namespace belongs to the upstream catalog {mount.name}",
-                got="one through this catalog",
-                hint="nothing was changed; tables of an upstream are created, renamed and dropped there",
-            )
+            message = f"cannot {operation}: the namespace belongs to the upstream catalog {mount.name}"
+            hint = "nothing was changed; tables of an upstream are created, renamed and dropped there"
+            raise Code.UPSTREAM_OWNED(message, got="one through this catalog", hint=hint)
 
     def require_namespace(self, levels: Levels) -> None:
-        """Raise if the namespace belongs to an upstream that lacks it. The top level of an upstream always exists."""
+        """Raise if the namespace belongs to an upstream that lacks it. The mount's own namespace always exists."""
         mount = self.mount_of(levels)
         there = () if mount is None else _upstream_levels(mount, levels)
         if mount is not None and there and not mount.upstream.has_namespace(there):
-            raise Code.UPSTREAM_REFUSED(
-                f"the upstream catalog {mount.name} has no such namespace",
-                reason="upstream_namespace_unknown",
-                expected=namespaces.dotted_name(there),
-                got="none",
-            )
+            message = f"the upstream catalog {mount.name} has no such namespace"
+            expected = namespaces.dotted_name(there)
+            raise Code.UPSTREAM_REFUSED(message, reason="upstream_namespace_unknown", expected=expected, got="none")
 
-    def names(self, levels: Levels) -> list[str] | None:
+    def list_table_names(self, levels: Levels) -> list[str] | None:
         """The names of the upstream's tables in a namespace. None if the namespace is not an upstream's."""
         mount = self.mount_of(levels)
         if mount is None:
@@ -118,7 +116,7 @@ class Upstreams:
         return self._add(mount, namespace, name, seen)
 
     def load(self, row: TableRow) -> tuple[TableRow, UpstreamState]:
-        """The row with its pointer at the upstream, and the table's state there. Raises if UUID or place is another."""
+        """The row with its pointer at the upstream, and the table's state there. Raises if UUID or place differ."""
         mount, identifier = self._find_mount(row)
         seen = mount.upstream.load(identifier)
         found = str(seen.metadata.table_uuid).lower()
@@ -138,29 +136,27 @@ class Upstreams:
         with self._lock:
             newest, _ = self._newest.get(row.table_id, (0, 0.0))
         if row.upstream is not None and metadata.last_sequence_number < newest:
-            raise Code.UPSTREAM_STALE(
-                f"the upstream shows an older state of {row.name} than it did before",
-                expected=f"sequence number {newest} or later",
-                got=str(metadata.last_sequence_number),
-            )
+            message = f"the upstream shows an older state of {row.name} than it did before"
+            expected = f"sequence number {newest} or later"
+            raise Code.UPSTREAM_STALE(message, expected=expected, got=str(metadata.last_sequence_number))
 
     def require_lossless(self, row: TableRow, seen: UpstreamState) -> None:
-        """Raise unless a commit to the table would keep all of its document."""
+        """Raise if a commit to the table at the upstream would lose a part of its document."""
         mount, _ = self._find_mount(row)
         mount.upstream.require_lossless(seen)
 
     def commit(self, row: TableRow, seen: UpstreamState, requirements: Sequence[Json], updates: Sequence[Json]) -> None:
-        """One compare-and-swap at the upstream, on the state that was seen there."""
+        """Commit at the upstream, if the table is still in the state `seen`. Raises `upstream_moved` if it is not."""
         mount, identifier = self._find_mount(row)
         try:
             mount.upstream.commit(identifier, CommitRequest(seen, requirements, updates))
         except InputError as error:
-            # Java's server answers "bad request" if the sequence number was given to another commit meanwhile.
+            # Iceberg's Java server answers "bad request" if another commit got the sequence number meanwhile.
             if error.code != Code.UPSTREAM_REJECTED:
                 raise
             if mount.upstream.load(identifier).metadata_location == seen.metadata_location:
                 raise
-            raise moved(mount.name, identifier, error.got or Code.UPSTREAM_REJECTED) from None
+            raise moved_error(mount.name, identifier, error.got or Code.UPSTREAM_REJECTED) from None
 
     def _find_mount(self, row: TableRow) -> tuple[Mount, TableIdentifier]:
         """The mount of the table's upstream, and the table's name there."""
@@ -168,15 +164,13 @@ class Upstreams:
         with self._ledger.read() as unit:
             namespace = namespaces.find_by_id(unit, row.namespace_id)
         if mount is None or namespace is None or self.mount_of(namespace.levels) is not mount:
-            raise Code.UPSTREAM_REFUSED(
-                f"{row.name} is a table of an upstream catalog that is not configured",
-                reason="upstream_not_configured",
-                expected=row.upstream or "",
-                got=", ".join(sorted(self._mounts)) or "none",
-            )
+            message = f"{row.name} is a table of an upstream catalog that is not configured"
+            got = ", ".join(sorted(self._mounts)) or "none"
+            raise Code.UPSTREAM_REFUSED(message, reason="upstream_not_configured", expected=row.upstream or "", got=got)
         return mount, TableIdentifier(_upstream_levels(mount, namespace.levels), row.name)
 
     def _add(self, mount: Mount, namespace: Namespace, name: str, seen: UpstreamState) -> TableRow:
+        """Add the table's row, or return the row that another caller has added meanwhile."""
         pointer = _pointer_of(seen)
 
         def work(unit: Unit) -> TableRow:
@@ -206,7 +200,7 @@ class Upstreams:
         return self._ledger.transact(work, at_micros=self._clock.now_micros())
 
     def _require_place(self, mount: Mount, seen: UpstreamState) -> None:
-        """Raise if the table's place is a whole store, outside `places`, or the Steward's: producers write there."""
+        """Raise if producers could write where they must not: a whole bucket, outside `places`, the Steward's place."""
         place = parse_location(seen.metadata.location)
         is_outside = bool(mount.places) and not any(place != each and place.is_under(each) for each in mount.places)
         if not place.parts or is_outside:

@@ -39,7 +39,7 @@ class ViewState:
     metadata: ViewMetadata
 
 
-# Stores the pointer in the ledger, in the given transaction.
+# Stores the pointer to the view's new metadata file in the ledger, in the given transaction.
 Swap = Callable[[Unit, Pointer], ViewRow]
 
 
@@ -52,12 +52,12 @@ class Views:
 
     def load(self, grant: Grant, levels: Levels, name: str) -> ViewState:
         """The view, for grants of its domain."""
-        _, row = self._row(grant, levels, name)
-        return self._state(row)
+        _, row = self._get_row(grant, levels, name)
+        return self._load_state(row)
 
     def require_exists(self, grant: Grant, levels: Levels, name: str) -> None:
         """Raise unless the view exists for this grant."""
-        self._row(grant, levels, name)
+        self._get_row(grant, levels, name)
 
     def page(self, grant: Grant, levels: Levels, *, after: str | None, count: int | None) -> list[str]:
         """The names of a namespace's views, in order, after the name `after`; all of them if `count` is None."""
@@ -101,9 +101,9 @@ class Views:
 
     def state_of_repeated_request(self, grant: Grant, pointer: Sequence[Json], levels: Levels, name: str) -> ViewState:
         """The state after an earlier request with the same idempotency key; `pointer` is its location and hash."""
-        _, row = self._row(grant, levels, name)
+        _, row = self._get_row(grant, levels, name)
         location, sha256 = (str(part) for part in pointer)
-        return self._state(replace(row, pointer=Pointer(location, sha256)))
+        return self._load_state(replace(row, pointer=Pointer(location, sha256)))
 
     def rename(self, grant: Grant, source: TableName, target: TableName, *, key: RequestKey | None = None) -> None:
         """Rename the view, perhaps into another namespace of the same domain."""
@@ -123,17 +123,16 @@ class Views:
         retry_if_row_changed(lambda: self._drop(grant, levels, name, key))
 
     def _commit(self, grant: Grant, change: Change, key: RequestKey | None) -> ViewState:
-        namespace, row = self._row(grant, change.levels, change.name)
+        namespace, row = self._get_row(grant, change.levels, change.name)
         self._require_may_change(grant, namespace)
-        before = self._state(row)
+        before = self._load_state(row)
         check_view_requirements(before.metadata, change.requirements)
         now_ms = self._parts.clock.now_micros() // 1_000
         after = apply_view_updates(before.metadata, change.updates, now_ms=now_ms)
         if after is before.metadata:
-            if key is not None:  # for a repetition, the response is stored even if nothing changes
-                self._parts.ledger.transact(
-                    lambda unit: _store_pointer(unit, key, row), at_micros=self._parts.clock.now_micros()
-                )
+            if key is not None:  # a repetition of the request gets this response, though nothing changes
+                now = self._parts.clock.now_micros()
+                self._parts.ledger.transact(lambda unit: _store_pointer(unit, key, row), at_micros=now)
             return before
         relocated = after.location != before.metadata.location
         if relocated:
@@ -148,7 +147,7 @@ class Views:
         return self._put(after, row.revision + 1, swap, key)
 
     def _rename(self, grant: Grant, source: TableName, target: TableName, key: RequestKey | None) -> None:
-        old_namespace, row = self._row(grant, *source)
+        old_namespace, row = self._get_row(grant, *source)
         self._require_may_change(grant, old_namespace)
         new_levels, new_name = target
         namespace = self._get_namespace_for_view(grant, new_levels)
@@ -163,7 +162,7 @@ class Views:
         self._parts.ledger.transact(work, at_micros=self._parts.clock.now_micros())
 
     def _drop(self, grant: Grant, levels: Levels, name: str, key: RequestKey | None) -> None:
-        namespace, row = self._row(grant, levels, name)
+        namespace, row = self._get_row(grant, levels, name)
         self._require_may_change(grant, namespace)
 
         def work(unit: Unit) -> None:
@@ -210,11 +209,11 @@ class Views:
         inside = is_inside(self._parts.warehouse, place)
         with self._parts.ledger.read() as unit:
             dropped = views.find_dropped(unit, str(place))
-        anywhere = grant.role is Role.OPERATOR or (dropped is not None and dropped.domain == namespace.domain)
-        if not anywhere and not inside:
+        may_be_anywhere = grant.role is Role.OPERATOR or (dropped is not None and dropped.domain == namespace.domain)
+        if not may_be_anywhere and not inside:
             raise _outside_error(str(self._parts.warehouse), str(place))
         after = ViewMetadata.parse(read_metadata(place, self._parts.stores))
-        if not anywhere and not place.is_under(parse_location(after.location)):
+        if not may_be_anywhere and not place.is_under(parse_location(after.location)):
             raise _outside_error(f"a file under {after.location}", str(place))
         return after
 
@@ -231,15 +230,12 @@ class Views:
         self._parts.access.require_may_manage(grant)
         if namespace.protected_by is not None and grant.role is not Role.OPERATOR:
             where = namespaces.dotted_name(namespace.levels)
-            raise Code.CHANGE_GATED(
-                f"the namespace {where} protects its tables, and a view in it could pass for one",
-                reason="namespace_gated",
-                expected=Role.OPERATOR,
-                got=grant.role,
-                hint="ask an operator, or keep the view in a namespace that protects nothing; nothing was changed",
-            )
+            message = f"the namespace {where} protects its tables, and a view in it could pass for one"
+            hint = "ask an operator, or keep the view in a namespace that protects nothing; nothing was changed"
+            expected, got = Role.OPERATOR, grant.role
+            raise Code.CHANGE_GATED(message, reason="namespace_gated", expected=expected, got=got, hint=hint)
 
-    def _row(self, grant: Grant, levels: Levels, name: str) -> tuple[Namespace, ViewRow]:
+    def _get_row(self, grant: Grant, levels: Levels, name: str) -> tuple[Namespace, ViewRow]:
         with self._parts.ledger.read() as unit:
             namespace = namespaces.find(unit, levels)
             row = None if namespace is None else views.find(unit, namespace.namespace_id, name)
@@ -249,13 +245,13 @@ class Views:
             raise Code.VIEW_UNKNOWN(f"View does not exist: {dotted_table(levels, name)}")
         return namespace, row
 
-    def _state(self, row: ViewRow) -> ViewState:
+    def _load_state(self, row: ViewRow) -> ViewState:
         """The row with its document. The file is read, hashed and parsed every time: views are small."""
         return ViewState(row, ViewMetadata.parse(self._files.read(row.pointer)))
 
 
 def _require_free_place(unit: Unit, location: str) -> None:
-    """Raise if a table lies there. The lock keeps the place free until the end of the unit."""
+    """Raise if a table lies there. The lock keeps the place free of tables until the end of the unit."""
     unit.lock_name("places")
     require_free(unit, location)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-TYPE_CHECKING = False
+TYPE_CHECKING = False  # not from `typing`: its import would run before Ctrl-C is handled
 if TYPE_CHECKING:
     from collections.abc import Sequence
 

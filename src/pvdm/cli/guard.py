@@ -12,7 +12,7 @@ from pvdm.errors import Code, InputError, PvdmError, RolledBackError
 
 
 def run(words: Sequence[str]) -> int:
-    """Run the command and return its exit code. Raises its error."""
+    """Run the command line `words` and return its exit code. Raises the command's error."""
     with checked_output():
         from pvdm.cli.app import pvdm
 
@@ -33,7 +33,7 @@ def fail(error: BaseException, *, as_json: bool) -> int:
         _report(translated, as_json=as_json)
         return translated.exit_code
     except KeyboardInterrupt:
-        return RolledBackError.exit_code
+        return RolledBackError.exit_code  # the class of `interrupted`
     finally:
         discard_unwritten()
 
@@ -60,10 +60,10 @@ def _translate(error: BaseException) -> PvdmError:
     match error:
         case click.UsageError():
             command = error.ctx.command_path if error.ctx else "pvdm"
-            message = _lower(error.format_message().rstrip("."))
+            message = _start_lower(error.format_message().rstrip("."))
             return InputError(Code.USAGE, message, hint=f"`{command} --help` shows how to call it")
         case click.ClickException():
-            return InputError(Code.USAGE, _lower(error.format_message()))
+            return InputError(Code.USAGE, _start_lower(error.format_message()))
         case KeyboardInterrupt() | click.Abort():
             return Code.INTERRUPTED()
         case _:
@@ -71,5 +71,5 @@ def _translate(error: BaseException) -> PvdmError:
             return Code.BUG(f"a bug: unexpected {type(error).__name__}: {error}", hint=hint)
 
 
-def _lower(message: str) -> str:
+def _start_lower(message: str) -> str:
     return message[:1].lower() + message[1:]

@@ -25,7 +25,7 @@ class AuditCalls(Calls):
         return self._get(f"{_audit_path(table)}/receipts", LoggedList, query).statements
 
     def audit_statements(self, table: str, ids: Sequence[str], *, size: int) -> tuple[LoggedView, ...]:
-        """Proofs and overrides of the table by id: the first of them that fit into a response, at least one."""
+        """The table's proofs and overrides by id: the first that fit into a response, without those logged later."""
         if not 1 <= len(ids) <= AUDIT_IDS_MAX:
             message, expected = "the number of ids is out of range", f"1 to {AUDIT_IDS_MAX}"
             raise Code.REQUEST_INVALID(message, reason="page_size_invalid", expected=expected, got=str(len(ids)))
@@ -45,7 +45,6 @@ def _audit_path(table: str) -> str:
     """The path of the table's audit. Raises for a name that is empty, only dots, or has a slash."""
     given: object = table  # a caller without type checks may pass anything
     if not isinstance(given, str) or not given or "/" in given or given.strip(".") == "":
-        raise Code.IDENTIFIER_INVALID(
-            "the table's name cannot be accepted", expected="namespace.table", got=ascii(given)[:80]
-        )
+        message = "the table's name cannot be accepted"
+        raise Code.IDENTIFIER_INVALID(message, expected="namespace.table", got=ascii(given)[:80])
     return f"/v1/tables/{quote(given, safe='')}/audit"

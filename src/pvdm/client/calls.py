@@ -53,10 +53,10 @@ def new_post(
     return Call("POST", path, lost_hint, content=content, repeatable=repeatable, patient=patient, long=long)
 
 
-def build_request(model: Callable[_P, _M], *args: _P.args, **fields: _P.kwargs) -> _M:
-    """The request's model. Raises `request_invalid` for the first wrong field, without its value."""
+def build_request(build: Callable[_P, _M], *args: _P.args, **fields: _P.kwargs) -> _M:
+    """Call `build`, which makes a model. Raises `request_invalid` for the first wrong field, without its value."""
     try:
-        return model(*args, **fields)
+        return build(*args, **fields)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
     field = error_field(first) or "the request"
@@ -95,9 +95,8 @@ def sha256_text(value: str, what: str = "proof id") -> str:
     given: object = value
     if isinstance(given, str) and len(given) == 64 and _HEX.fullmatch(given):
         return given
-    raise Code.IDENTIFIER_INVALID(
-        f"the {what} cannot be accepted", expected="64 lower-case hex digits", got=ascii(given)[:80]
-    )
+    message = f"the {what} cannot be accepted"
+    raise Code.IDENTIFIER_INVALID(message, expected="64 lower-case hex digits", got=ascii(given)[:80])
 
 
 def segment(value: str, what: str) -> str:

@@ -55,17 +55,17 @@ def read_response(model: type[_M], value: object) -> _M:
 
 
 def unreadable(what: str, expected: str, got: str) -> PvdmError:
-    """The error for a response that this client cannot read."""
+    """The error for a response that this client cannot read; `what` is the response, or a field of it."""
     message = f"the Steward's response cannot be read: {what}"
     return Code.STEWARD_ANSWER_INVALID(message, expected=expected, got=got)
 
 
 def read_error(body: bytes, *, request_id: str) -> PvdmError:
     """The Steward's error in a response's body; `request_id` is used if the body names none."""
-    return error_of(read_response(ErrorResponse, parse(body, "the error")).error, request_id=request_id)
+    return to_error(read_response(ErrorResponse, parse(body, "the error")).error, request_id=request_id)
 
 
-def error_of(view: ErrorView, *, request_id: str) -> PvdmError:
+def to_error(view: ErrorView, *, request_id: str) -> PvdmError:
     """The Steward's error, with its class, reason, texts and details; the request id is among the details."""
     expected, got, hint = (None if text is None else _plain(text) for text in (view.expected, view.got, view.hint))
     # The message in the response ends with what was expected and got; the error adds that itself.

@@ -38,7 +38,9 @@ class TimeOuts:
 class Retries:
     """How often a request that may be repeated is sent, and how long the whole call may last, waiting included.
 
-    Calls of a job wait `restart_seconds` for a Steward that does not answer, since it may be restarting.
+    The wait before a retry is random. Its upper limit starts at `first_wait_seconds` and doubles, up to
+    `longest_wait_seconds`. A call ends when the Steward's `Retry-After` is over `retry_after_longest_seconds`. Calls of
+    a job wait `restart_seconds` for a Steward that does not answer, since it may be restarting.
     """
 
     tries: int = 4
@@ -84,11 +86,11 @@ def require_address(text: str, *, insecure: bool) -> httpx.URL:
         url = httpx.URL(given if isinstance(given, str) else "")
     except (httpx.InvalidURL, ValueError):
         url = httpx.URL("")
+    # A text with `@` may hold a password, so it is not shown.
     if url.scheme not in {"http", "https"} or not url.host or url.query or url.fragment:
-        got = ascii(given)[:200] if "@" not in str(given) else "something else"
+        got = "something else" if "@" in str(given) else ascii(given)[:200]
         raise Code.CLIENT_SETTING_INVALID(reason="steward_address_invalid", got=got)
     if url.userinfo:
-        # The text may hold a password, so it is not shown.
         raise Code.CLIENT_SETTING_INVALID(
             "the Steward's address holds a name or password",
             reason="steward_address_invalid",

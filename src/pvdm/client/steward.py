@@ -38,7 +38,7 @@ from pvdm.client.calls import (
     sha256_text,
     with_reason,
 )
-from pvdm.client.responses import error_of, unreadable
+from pvdm.client.responses import to_error, unreadable
 from pvdm.client.settings import Retries, TimeOuts, require_address, require_answer_size, tls_context
 from pvdm.client.token import LentToken, TokenGiver, read_exchanged, token_source, try_token
 from pvdm.client.transport import BoundedTransport
@@ -156,7 +156,7 @@ class StewardClient(WorkCalls, AuditCalls):
                 raise
             # With a wrong clock the Steward cannot check tokens; the short form of the response needs none.
             found = self._read(replace(call, with_token=False), service.ReadinessView)
-        return Readiness(found.ready, tuple(error_of(reason, request_id="") for reason in found.reasons))
+        return Readiness(found.ready, tuple(to_error(reason, request_id="") for reason in found.reasons))
 
     def metrics(self) -> str:
         """The metrics in Prometheus' text format."""

@@ -10,7 +10,7 @@ from urllib.parse import quote
 from pydantic import Field
 
 from pvdm.api.base import ResponseModel
-from pvdm.client.responses import parse, read_error, read_response, unreadable
+from pvdm.client.responses import ERROR_TEXT_MAX_CHARACTERS, parse, read_error, read_response, unreadable
 from pvdm.client.steward import StewardClient
 from pvdm.client.wire import Call, Response, require_json
 from pvdm.errors import (
@@ -160,4 +160,5 @@ def _read_refusal(response: Response) -> PvdmError:
     error = read_response(_CatalogErrorResponse, parse(response.body, "the catalog's error")).error
     if error.type is None:
         return read_error(response.body, request_id=response.request_id)
-    return _ERROR_CLASSES.get(error.type, PvdmError)(error.pvdm_code or "catalog_refused", error.message[:4_096])
+    error_class = _ERROR_CLASSES.get(error.type, PvdmError)
+    return error_class(error.pvdm_code or "catalog_refused", error.message[:ERROR_TEXT_MAX_CHARACTERS])

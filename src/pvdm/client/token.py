@@ -12,7 +12,7 @@ from typing import Final, TypeAlias, get_args
 
 from pvdm.api.errors import ErrorResponse, OAuthErrorResponse
 from pvdm.api.service import ExchangedToken, Identity
-from pvdm.client.responses import error_of, read_response
+from pvdm.client.responses import read_response, to_error
 from pvdm.errors import Code, InputError, PvdmError
 from pvdm.model.role import TOKEN_MAX_CHARACTERS, AccessToken
 from pvdm.model.secret import Secret
@@ -71,7 +71,7 @@ class TokenSource:
 
 
 def token_source(token: str | AccessToken | TokenGiver | None, token_file: Path | None) -> TokenSource | None:
-    """The source of the token: a text, a function, or a file that is read again after a rotation."""
+    """The source of the token: a text, a function, or a file that is read again after a rotation. None without one."""
     if token is not None and token_file is not None:
         del token  # a traceback would show it
         raise Code.CLIENT_SETTING_INVALID(reason="token_given_twice", got="both")
@@ -81,10 +81,10 @@ def token_source(token: str | AccessToken | TokenGiver | None, token_file: Path 
         return None
     if callable(token):
         give = token
-        return TokenSource(lambda: _raise_error(try_token(give())), renewable=True)
+        return TokenSource(lambda: _require_token(try_token(give())), renewable=True)
     checked = try_token(token)
-    del token
-    access_token = _raise_error(checked)
+    del token  # a traceback would show it
+    access_token = _require_token(checked)
     return TokenSource(lambda: access_token, renewable=False)
 
 
@@ -95,17 +95,17 @@ def read_token(path: Path) -> AccessToken:
     except OSError as error:
         got = str(error.strerror)
     else:
-        return _read(path, descriptor)
+        return _read_descriptor(path, descriptor)
     raise _file_error(path, got)
 
 
-def _read(path: Path, descriptor: int) -> AccessToken:
+def _read_descriptor(path: Path, descriptor: int) -> AccessToken:
     try:
         _require_private(path, os.fstat(descriptor))
-        checked = _try_token_of(Secret(os.read(descriptor, TOKEN_MAX_CHARACTERS + 2)))
+        checked = _try_token_of(Secret(os.read(descriptor, TOKEN_MAX_CHARACTERS + len("\r\n"))))
     finally:
         os.close(descriptor)
-    return _raise_error(checked)
+    return _require_token(checked)
 
 
 def _require_private(path: Path, status: os.stat_result) -> None:
@@ -121,7 +121,7 @@ def _require_private(path: Path, status: os.stat_result) -> None:
         )
 
 
-def _raise_error(checked: AccessToken | PvdmError) -> AccessToken:
+def _require_token(checked: AccessToken | PvdmError) -> AccessToken:
     if isinstance(checked, PvdmError):
         raise checked
     return checked
@@ -152,7 +152,7 @@ def read_exchanged(value: object) -> ExchangedToken | PvdmError:
         return read_response(ExchangedToken, value)
     code = fields.get("error")
     if not isinstance(code, str):
-        return error_of(read_response(ErrorResponse, value).error, request_id="")
+        return to_error(read_response(ErrorResponse, value).error, request_id="")
     if code == "temporarily_unavailable":
         return Code.TOKEN_EXCHANGE_UNAVAILABLE(got=code)
     return Code.TOKEN_EXCHANGE_REFUSED(got=code if code in _OAUTH_ERRORS else "another error")

@@ -75,6 +75,8 @@ class _Stream(httpcore.NetworkStream):
 
 
 class _Backend(httpcore.NetworkBackend):
+    """Opens connections that the deadline bounds."""
+
     def __init__(self) -> None:
         self._inner = httpcore.SyncBackend()
 
@@ -91,6 +93,8 @@ class _Backend(httpcore.NetworkBackend):
 
 
 class _Body(httpx.SyncByteStream):
+    """The body of a response; reading it raises httpx's errors."""
+
     def __init__(self, inner: Iterable[bytes]) -> None:
         self._inner = inner
 

@@ -87,7 +87,7 @@ class Wire:
 
     address: httpx.URL
     transport: BoundedTransport
-    tokens: TokenSource | None
+    tokens: TokenSource | None  # None: requests carry no token
     time_outs: TimeOuts
     retries: Retries
     answer_max_bytes: int

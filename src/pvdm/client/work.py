@@ -105,7 +105,7 @@ class WorkCalls(Calls):
         return self._read(call, work.AttemptView)
 
     def attempt_token(self, attempt_id: str) -> AttemptToken:
-        """A short-lived token for this attempt. The client draws it and sends only its hash: it can be repeated."""
+        """A short-lived token for this attempt. The client draws it and sends its hash, so the call can be repeated."""
         token = AccessToken(draw_token_text())
         body = build_request(AttemptTokenRequest, secret_sha256=token_sha256(token.text))
         call = new_post(f"{_attempt_path(attempt_id)}/tokens", body, repeatable=True, patient=True)

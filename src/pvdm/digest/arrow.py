@@ -48,8 +48,8 @@ def check_batch(batch: pa.RecordBatch, known: CheckedSchema | None = None) -> Ch
     Values are not read. The result may be passed as `known` with the next batch: the same schema is not checked again.
     """
     if batch.num_rows > BATCH_ROWS_MAX:
-        expected = f"at most {BATCH_ROWS_MAX}"
-        raise Code.ARROW_INVALID(reason="batch_too_large", expected=expected, got=str(batch.num_rows))
+        expected, got = f"at most {BATCH_ROWS_MAX}", str(batch.num_rows)
+        raise Code.ARROW_INVALID(reason="batch_too_large", expected=expected, got=got)
     schema = batch.schema
     if known is None or not schema.equals(known.schema):
         check_types(schema)
@@ -69,7 +69,7 @@ def check_batch(batch: pa.RecordBatch, known: CheckedSchema | None = None) -> Ch
 
 def check_types(schema: pa.Schema) -> None:
     """Raise for names that cannot be exported, types that nest too deeply, and extensions inside an encoding."""
-    pending: list[tuple[str, Any, int]] = [(_name(field, ""), field.type, 1) for field in schema]
+    pending: list[tuple[str, Any, int]] = [(_join_name("", field), field.type, 1) for field in schema]
     while pending:
         path, kind, depth = pending.pop()
         if depth > _LAYERS_MAX:
@@ -82,14 +82,14 @@ def check_types(schema: pa.Schema) -> None:
                 raise Code.COLUMNS_MISMATCH(message, reason="arrow_type_unsupported", got=str(kind)[:200], column=path)
             pending.append((path, kind.value_type, depth + 1))
         elif pa.types.is_nested(kind):
-            pending += [(_name(field, f"{path}."), field.type, depth + 1) for field in _fields(kind)]
+            pending += [(_join_name(f"{path}.", field), field.type, depth + 1) for field in _fields(kind)]
 
 
 def _fields(kind: Any) -> tuple[pa.Field[Any], ...]:
     return tuple(kind.field(at) for at in range(kind.num_fields))
 
 
-def _name(field: pa.Field[Any], prefix: str) -> str:
+def _join_name(prefix: str, field: pa.Field[Any]) -> str:
     try:
         name = field.name
     except UnicodeDecodeError as error:
@@ -322,6 +322,6 @@ def _field_id(path: str, part: pa.Field[Any]) -> int | None:
     if text is None:
         return None
     if not text.isdigit() or len(text) > len(str(FIELD_ID_MAX)):
-        words = f"the field id of {path!r} cannot be accepted"
-        raise Code.SCHEMA_INVALID(words, expected="digits", got=ascii(text)[:40])
+        message = f"the field id of {path!r} cannot be accepted"
+        raise Code.SCHEMA_INVALID(message, expected="digits", got=ascii(text)[:40])
     return int(text)

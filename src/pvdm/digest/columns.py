@@ -33,9 +33,9 @@ def _not_readable(at: int) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """An opened array. `value` and `span` may be called only where `null` is false."""
+    """An opened array. `value` and `span` may be called only where `is_null` is false."""
 
-    null: Callable[[int], bool]
+    is_null: Callable[[int], bool]
     value: Callable[[int], Any] = _not_readable
     """Scalars: bool, int (floats as bits, decimals unscaled) or bytes."""
     span: Callable[[int], range] = _not_readable
@@ -55,7 +55,7 @@ def open_column(array: Any) -> Column:
         return open_column(array.storage)
     match kind.id:
         case lib.Type_NA:
-            return Column(null=lambda _: True)
+            return Column(is_null=lambda _: True)
         case lib.Type_DICTIONARY:
             return _open_dictionary(array)
         case lib.Type_RUN_END_ENCODED:
@@ -79,34 +79,34 @@ def _open_dictionary(array: Any) -> Column:
     index, size = open_column(array.indices), len(array.dictionary)
 
     def translate(at: int) -> int | None:
-        if index.null(at):
+        if index.is_null(at):
             return None
         found: int = index.value(at)
         if not 0 <= found < size:
             raise _arrow_invalid(f"a dictionary index below {size}", str(found))
         return found
 
-    return _through(translate, open_column(array.dictionary))
+    return _translate_column(translate, open_column(array.dictionary))
 
 
 def _open_run_ends(array: Any) -> Column:
     ends, start = _numbers(array.run_ends, _CODES[array.run_ends.type.id]), array.offset
     if any(left >= right for left, right in pairwise((0, *ends))) or (len(array) and ends[-1] < start + len(array)):
-        raise _arrow_invalid(f"ascending run ends up to {start + len(array)}", "others")
-    return _through(lambda at: bisect_right(ends, start + at), open_column(array.values))
+        raise _arrow_invalid(f"ascending run ends up to {start + len(array)}", "other run ends")
+    return _translate_column(lambda at: bisect_right(ends, start + at), open_column(array.values))
 
 
-def _through(translate: Translation, inner: Column) -> Column:
+def _translate_column(translate: Translation, inner: Column) -> Column:
     """A column whose value at `at` is that of `inner` at `translate(at)`, or null."""
 
-    def null(at: int) -> bool:
-        there = translate(at)
-        return there is None or inner.null(there)
+    def is_null(at: int) -> bool:
+        inner_at = translate(at)
+        return inner_at is None or inner.is_null(inner_at)
 
     if inner.span is not _not_readable:
-        return Column(null, span=lambda at: inner.span(translate(at)), parts=inner.parts)
-    parts = {name: _through(translate, part) for name, part in inner.parts.items()}
-    return Column(null, value=lambda at: inner.value(translate(at)), parts=parts)
+        return Column(is_null, span=lambda at: inner.span(translate(at)), parts=inner.parts)
+    parts = {name: _translate_column(translate, part) for name, part in inner.parts.items()}
+    return Column(is_null, value=lambda at: inner.value(translate(at)), parts=parts)
 
 
 def _open_offset_list(array: Any) -> Column:
@@ -154,7 +154,7 @@ def _numbers(array: Any, code: str, *, buffer: int = 1, more: int = 0) -> Sequen
 
 
 def _offsets(array: Any, code: str, end: int) -> Sequence[int]:
-    """The ascending offsets of lists, strings and binaries, all within 0 and `end`; an empty array may have none."""
+    """The ascending offsets of lists, strings or binaries, all within 0 and `end`. An empty array gives one offset."""
     if not len(array):
         return (0,)
     offsets = _numbers(array, code, more=1)
@@ -164,12 +164,14 @@ def _offsets(array: Any, code: str, end: int) -> Sequence[int]:
 
 
 def _bits(array: Any, buffer: int) -> Callable[[int], bool]:
+    """Whether the bit for a position is set in one of the array's buffers."""
     start = array.offset
     data = _window(array.buffers()[buffer], 0, (start + len(array) + 7) // 8)
     return lambda at: bool(data[(start + at) >> 3] >> ((start + at) & 7) & 1)
 
 
 def _nulls(array: Any) -> Callable[[int], bool]:
+    """Whether the value at a position is null."""
     if array.buffers()[0] is None:
         return lambda _: False
     valid = _bits(array, 0)
@@ -196,7 +198,7 @@ DAY_MILLISECONDS: Final = 86_400_000
 def _scalars(array: Any) -> Callable[[int], Any]:
     kind = array.type
     if kind.id in _CODES:
-        return _converted(kind, _numbers(array, _CODES[kind.id]))
+        return _convert_units(kind, _numbers(array, _CODES[kind.id]))
     if kind.id == lib.Type_BOOL:
         return _bits(array, 1)
     if kind.id in _BYTES:
@@ -227,41 +229,38 @@ def _views(array: Any) -> Callable[[int], bytes]:
             raise _arrow_invalid("a view into one of the buffers", f"size {size}, buffer {buffer}, start {start}")
         found = bytes(_window(others[buffer], start, size))
         if found[:4] != prefix:
-            raise _arrow_invalid("a view that repeats the first four bytes", "others")
+            raise _arrow_invalid("a view that repeats the first four bytes", "other bytes")
         return found
 
     return value
 
 
-def _converted(kind: Any, numbers: Sequence[int]) -> Callable[[int], int]:
+def _convert_units(kind: Any, numbers: Sequence[int]) -> Callable[[int], int]:
     """Numbers in the logical type's unit: date64 as days, s and ms as microseconds, half floats as binary32 bits."""
     match kind.id:
         case lib.Type_HALF_FLOAT:
             return lambda at: widen(numbers[at], HALF, SINGLE)
         case lib.Type_DATE64:
-            return lambda at: _days(numbers[at])
+            return lambda at: _to_days(numbers[at])
         case lib.Type_TIME32 | lib.Type_TIMESTAMP if kind.unit in _MICROSECONDS:
             factor = _MICROSECONDS[kind.unit]
             return lambda at: require_within(numbers[at] * factor, bits=64)
     return numbers.__getitem__  # all others are in that unit already
 
 
-def _days(milliseconds: int) -> int:
+def _to_days(milliseconds: int) -> int:
     days, rest = divmod(milliseconds, DAY_MILLISECONDS)
     if rest:
-        raise InputError(
-            Code.VALUE_OUT_OF_RANGE, "the date is not a whole day", expected="midnight", got=f"{rest} ms after it"
-        )
+        message, got = "the date is not a whole day", f"{rest} ms after it"
+        raise InputError(Code.VALUE_OUT_OF_RANGE, message, expected="midnight", got=got)
     return require_within(days, bits=32)
 
 
 def require_within(number: int, *, bits: int) -> int:
     """The number. Raises if it does not fit into a signed integer of this many bits."""
     if not -(1 << bits - 1) <= number < 1 << bits - 1:
-        expected = f"a signed integer of {bits} bits"
-        raise InputError(
-            Code.VALUE_OUT_OF_RANGE, "the value is out of the type's range", expected=expected, got=str(number)
-        )
+        message, expected = "the value is out of the type's range", f"a signed integer of {bits} bits"
+        raise InputError(Code.VALUE_OUT_OF_RANGE, message, expected=expected, got=str(number))
     return number
 
 
@@ -272,17 +271,17 @@ DOUBLE: Final = "d"
 _NAN_BITS: Final = {SINGLE: 0x7FC0_0000, DOUBLE: 0x7FF8_0000_0000_0000}
 
 
-def _number(bits: int, kind: str) -> float:
-    found: float = struct.unpack(f">{kind}", bits.to_bytes(struct.calcsize(kind), "big"))[0]
-    return found
+def _to_float(bits: int, letter: str) -> float:
+    number: float = struct.unpack(f">{letter}", bits.to_bytes(struct.calcsize(letter), "big"))[0]
+    return number
 
 
-def canonicalize_nan(bits: int, kind: str) -> int:
+def canonicalize_nan(bits: int, letter: str) -> int:
     """Replace every NaN by the format's one NaN (spec/canonical.md section 5.3)."""
-    return _NAN_BITS[kind] if math.isnan(_number(bits, kind)) else bits
+    return _NAN_BITS[letter] if math.isnan(_to_float(bits, letter)) else bits
 
 
 def widen(bits: int, narrow: str, wide: str) -> int:
     """The same number in a wider format; any NaN becomes its one NaN. A Python float holds all numbers of both."""
-    number = _number(bits, narrow)
+    number = _to_float(bits, narrow)
     return _NAN_BITS[wide] if math.isnan(number) else int.from_bytes(struct.pack(f">{wide}", number), "big")

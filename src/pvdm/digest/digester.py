@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from functools import cache
+from collections.abc import Iterator, Mapping
+from functools import cache, partial
 from typing import Final, Protocol, TypeAlias, runtime_checkable
 
 import pyarrow as pa
@@ -111,7 +111,7 @@ class Digester:
         try:
             if self._failed:
                 raise Code.DIGESTER_MISUSED(reason="digester_void", got="one that failed")
-            self._failed = True  # and stays true if the caller's block raises
+            self._failed = True  # it stays true if the caller's block raises
             yield
             self._failed = False
         finally:
@@ -155,11 +155,7 @@ def digest(
     if not isinstance(unchecked, int) or not 1 <= unchecked <= THREADS_MAX:
         raise Code.DIGESTER_MISUSED(reason="threads_invalid", expected=f"1 to {THREADS_MAX}", got=str(unchecked))
     digesters = [Digester(plan, keys, engine=engine) for _ in range(threads)]
-
-    def batch_adder(digester: Digester) -> Callable[[tuple[int, pa.RecordBatch]], None]:
-        return lambda numbered: digester.add(numbered[1], first_row=numbered[0])
-
-    share(_number_rows(batches(data)), [batch_adder(digester) for digester in digesters])
+    share(_number_rows(batches(data)), [partial(_add_numbered, digester) for digester in digesters])
     return combine_each([digester.partials() for digester in digesters])
 
 
@@ -212,12 +208,17 @@ def default_engine() -> Engine:
         return reference_engine()
 
 
-def _number_rows(found: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch]]:
+def _number_rows(stream: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch]]:
     """Each batch with the number of its first row in the whole input."""
     rows = 0
-    for batch in found:
+    for batch in stream:
         yield rows, batch
         rows += batch.num_rows
+
+
+def _add_numbered(digester: Digester, numbered: tuple[int, pa.RecordBatch]) -> None:
+    first_row, batch = numbered
+    digester.add(batch, first_row=first_row)
 
 
 def _check_keys(plan: Plan, keys: Keys) -> dict[ProjectionName, DigestKey]:

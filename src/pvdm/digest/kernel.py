@@ -87,7 +87,8 @@ def translate_batch_errors(batch: pa.RecordBatch) -> Iterator[None]:
     try:
         yield
     except pvdm_kernel.KernelError as error:
-        raise _limit_reached(error) or _refused(error, batch) from None
+        _raise_locating_error(error)
+        raise _batch_error(error, batch) from None
     except pa.ArrowException as error:
         raise Code.ARROW_INVALID(got=str(error)[:400]) from None
     except pvdm_kernel.PanicException as error:
@@ -96,25 +97,25 @@ def translate_batch_errors(batch: pa.RecordBatch) -> Iterator[None]:
 
 @contextmanager
 def translate_file_errors() -> Iterator[None]:
-    """Translate errors of the kernel about a file; all but a reached limit lead to a FAIL: `VerificationError`."""
+    """Translate errors of the kernel about a file to `VerificationError`, which leads to a FAIL."""
     try:
         yield
     except pvdm_kernel.KernelError as error:
-        raise _limit_reached(error) or _refused_file(error) from None
+        _raise_locating_error(error)
+        raise _file_error(error) from None
     except pvdm_kernel.PanicException as error:
-        words, got = "the file cannot be read", str(error)[:400]
-        raise VerificationError("parquet_unreadable", words, expected="a Parquet file", got=got) from None
+        message, got = "the file cannot be read", str(error)[:400]
+        raise VerificationError("parquet_unreadable", message, expected="a Parquet file", got=got) from None
 
 
-def _limit_reached(error: pvdm_kernel.KernelError) -> UnavailableError | None:
-    """The error of a search for wrong rows that reached its limits; None for every other error of the kernel."""
+def _raise_locating_error(error: pvdm_kernel.KernelError) -> None:
+    """Raise `UnavailableError` if this is an error of a search for wrong rows, which changes no verdict."""
     code, _, _, expected, got, *_ = error.args
-    if not code.startswith("locate_"):
-        return None
-    return UnavailableError(code, "the search for wrong rows reached its limits", expected=expected, got=got)
+    if code.startswith("locate_"):
+        raise UnavailableError(code, "the search for wrong rows failed", expected=expected, got=got) from None
 
 
-def _refused_file(error: pvdm_kernel.KernelError) -> VerificationError:
+def _file_error(error: pvdm_kernel.KernelError) -> VerificationError:
     code, column, row, expected, got, group, claim, page = error.args
     where, details = _describe_position("the file", column, row_group=group, page=page, row=row)
     details.setdefault("column", column)
@@ -124,7 +125,7 @@ def _refused_file(error: pvdm_kernel.KernelError) -> VerificationError:
     return VerificationError(code, message, expected=expected, got=got, hint=None, **details)
 
 
-def _refused(error: pvdm_kernel.KernelError, batch: pa.RecordBatch) -> InputError:
+def _batch_error(error: pvdm_kernel.KernelError, batch: pa.RecordBatch) -> InputError:
     code, column, row, expected, got, *_ = error.args
     if code in {"cast_refused", "arrow_type_unsupported"} and batch.schema.names.count(column) == 1:
         got = str(batch.schema.field(column).type)  # the name that pyarrow has for the type
@@ -160,7 +161,7 @@ class BucketDifferences:
         del file, first_row
         check_batch(batch)
         with translate_batch_errors(batch):
-            self._kernel.add(batch, False)
+            self._kernel.add(batch, staged=False)
 
     def read(self, data: bytes, request: FileRequest, file: int) -> None:
         """Add every row of a staged Parquet file in memory."""
@@ -200,7 +201,7 @@ class DifferingRows:
             self._kernel.read(pvdm_kernel.ParquetFile(data, request.to_text()), file)
 
     def merge(self, other: DifferingRows) -> None:
-        """Take over the rows of another thread, which cannot be used afterwards."""
+        """Take over the rows that another thread collected in `other`, which cannot be used afterwards."""
         with translate_file_errors():
             self._kernel.absorb(other._kernel)
 

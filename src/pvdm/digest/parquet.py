@@ -58,7 +58,7 @@ class FileRequest:
 
     - `schema` has the columns by id, and `dropped` the ids of other columns that a file may have.
     - `needed` are optional columns that a file must have.
-    - `buckets` are pairs of a column and a number of buckets. The facts then have at most two of the rows' buckets.
+    - `buckets` are pairs of a column's id and a number of buckets. For each pair the facts have at most two buckets.
     - `named` are the columns that a file without field ids may have, by exact name. Without it such a file is refused.
     - A file with more rows than `rows_max` is refused.
     - `stored` are columns that batches may have in the file's own encoding.
@@ -87,7 +87,7 @@ class FileRequest:
                 "schema": self.schema.to_json(),
                 "dropped": sorted(self.dropped),
                 "needed": sorted(self.needed),
-                "buckets": [list(each) for each in self.buckets],
+                "buckets": [list(pair) for pair in self.buckets],
                 "named": None if self.named is None else self.named.to_json(),
                 "rows_max": self.rows_max,
                 "stored": sorted(self.stored),
@@ -116,7 +116,7 @@ def parse_facts(text: str, recipe: bytes | None = None) -> ParquetFacts:
         split_offsets=tuple(found["split_offsets"]),
         column_sizes=dict(found["column_sizes"]),
         leaves=leaves,
-        buckets=tuple(frozenset(each) for each in found["buckets"]),
+        buckets=tuple(frozenset(distinct) for distinct in found["buckets"]),
         published=published,
     )
 

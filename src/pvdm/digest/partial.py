@@ -36,12 +36,12 @@ class Partial:
         if not 0 <= self.epoch <= EPOCH_MAX:
             raise Code.EPOCH_INVALID(expected=f"0 to {EPOCH_MAX}", got=str(self.epoch))
         if not 0 <= self.rows <= ROW_COUNT_MAX:
-            expected = f"at most {ROW_COUNT_MAX}"
-            raise Code.DIGESTER_MISUSED(reason="row_count_overflow", expected=expected, got=str(self.rows))
+            expected, got = f"at most {ROW_COUNT_MAX}", str(self.rows)
+            raise Code.DIGESTER_MISUSED(reason="row_count_overflow", expected=expected, got=got)
         if len(self.fingerprint) != _FINGERPRINT_BYTES or len(self.key_check) != KEY_CHECK_BYTES:
             raise _malformed("32 bytes of fingerprint and 16 of key check", "other lengths")
         if not 0 <= self.total < _MODULUS or (self.rows == 0 and self.total):
-            raise _malformed("a sum below 2^256, zero for no rows", "another")
+            raise _malformed("a sum below 2^256, zero for no rows", "another sum")
 
     def __eq__(self, other: object) -> NoReturn:
         raise TypeError("digests are compared with matches(), in constant time")
@@ -80,17 +80,17 @@ class Partial:
     def require_alike(self, other: Partial) -> None:
         """Raise unless both were made under one epoch, construction, mode, projection, schema and key."""
         if not isinstance(other, Partial):
-            words, got = "this is no partial digest", type(other).__name__
-            raise Code.PARTIAL_MISMATCH(words, reason="partial_missing", expected="a Partial", got=got)
+            message, got = "this is no partial digest", type(other).__name__
+            raise Code.PARTIAL_MISMATCH(message, reason="partial_missing", expected="a Partial", got=got)
         theirs = other._origin()
-        for what, ours in self._origin().items():
-            if ours != theirs[what]:
-                words = f"these partial digests do not belong together: the {what} differs"
-                hint = "both sides need one plan and one attempt's keys"
-                reason = f"partial_{what}_mismatch"
-                raise Code.PARTIAL_MISMATCH(words, reason=reason, expected=ours, got=theirs[what], hint=hint)
+        for name, ours in self._origin().items():
+            if ours != theirs[name]:
+                message = f"these partial digests do not belong together: the {name} differs"
+                hint, reason = "both sides need one plan and one attempt's keys", f"partial_{name}_mismatch"
+                raise Code.PARTIAL_MISMATCH(message, reason=reason, expected=ours, got=theirs[name], hint=hint)
 
     def _origin(self) -> dict[str, str]:
+        """What partials that are combined must agree in, by the name in the error's reason."""
         return {
             "epoch": str(self.epoch),
             "construction": self.construction.value,
@@ -117,8 +117,8 @@ def combine(partials: Iterable[Partial]) -> Partial:
         rows += partial.rows
         total = (total + partial.total) % _MODULUS
     if first is None:
-        words, expected = "there is nothing to combine", "at least one partial digest"
-        raise Code.PARTIAL_MISMATCH(words, reason="partial_missing", expected=expected, got="none")
+        message, expected = "there is nothing to combine", "at least one partial digest"
+        raise Code.PARTIAL_MISMATCH(message, reason="partial_missing", expected=expected, got="none")
     return replace(first, rows=rows, total=total)
 
 

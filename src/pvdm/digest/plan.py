@@ -53,10 +53,10 @@ class Plan:
 
     def projection(self, name: ProjectionName) -> Projection:
         """The projection of that name; raises `projection_unknown`."""
-        found = next((each for each in self.projections if each.name is name), None)
-        if found is None:
-            raise Code.PROJECTION_INVALID(reason="projection_unknown", got=name.value)
-        return found
+        for projection in self.projections:
+            if projection.name is name:
+                return projection
+        raise Code.PROJECTION_INVALID(reason="projection_unknown", got=name.value)
 
     def projected_schema(self, name: ProjectionName) -> Schema:
         """The projected target schema."""
@@ -82,7 +82,7 @@ def _check_parts(plan: Plan) -> None:
 def _check_coverage(schema: Schema, projection: Projection) -> None:
     """Require that the columns of `content` and its exclusions together are all columns of the schema."""
     if projection.name is ProjectionName.CONTENT:
-        exclude = {each.column: each.reason for each in projection.excluded}
+        exclude = {exclusion.column: exclusion.reason for exclusion in projection.excluded}
         content(schema, columns=projection.columns, exclude=exclude)
     elif projection.excluded:
         raise Code.PROJECTION_INVALID("only content excludes columns", expected="none", got=projection.name.value)
@@ -93,13 +93,13 @@ def _check_types(schema: Schema, mode: Mode) -> None:
         got = str(slot.type)
         match slot.type:
             case DecimalType(_, _, None) if mode is Mode.PORTABLE:
-                words, hint = f"no scale of decimal {path!r} is declared", f"schema.with_scales({{{path!r}: …}})"
-                raise Code.PLAN_INVALID(
-                    words, reason="portable_scale_undeclared", got=got, hint=f"declare it: {hint}", column=path
-                )
+                message = f"no scale of decimal {path!r} is declared"
+                hint = f"declare it: schema.with_scales({{{path!r}: …}})"
+                raise Code.PLAN_INVALID(message, reason="portable_scale_undeclared", got=got, hint=hint, column=path)
             case DecimalType(_, _, int()) if mode is Mode.STORED:
-                words, hint = f"a scale of decimal {path!r} is declared", "leave with_scales out, or use portable mode"
-                raise Code.SCHEMA_INVALID(words, expected="none in stored mode", got=got, hint=hint, column=path)
+                message = f"a scale of decimal {path!r} is declared"
+                hint = "leave with_scales out, or use portable mode"
+                raise Code.SCHEMA_INVALID(message, expected="none in stored mode", got=got, hint=hint, column=path)
             case PrimitiveType(Kind.FLOAT | Kind.DOUBLE) | GeoType() if mode is Mode.PORTABLE:
                 message = f"{path!r} is, or contains, binary floats"
                 raise Code.PLAN_INVALID(message, reason="portable_float", got=got, column=path)
@@ -128,7 +128,7 @@ def key_check(key: DigestKey, plan: Plan, name: ProjectionName) -> bytes:
 
 def _derive(key: DigestKey, label: bytes, plan: Plan, name: ProjectionName) -> bytes:
     names = (plan.construction.value, plan.mode.value, name.value)
-    context = b"".join(framed(each.encode()) for each in names) + framed(plan.fingerprint(name))
+    context = b"".join(framed(part.encode()) for part in names) + framed(plan.fingerprint(name))
     return hmac.digest(key.reveal(), label + context, hashlib.sha256)
 
 

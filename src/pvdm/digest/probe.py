@@ -61,7 +61,7 @@ def probe_coverage(plan: Plan, *, engine: Engine | None = None) -> tuple[ProbeRe
     before = digest_of(base)
     results: list[ProbeResult] = []
     for index, column in enumerate(plan.schema.fields):
-        covering = tuple(each.name for each in plan.projections if column.name in each.columns)
+        covering = tuple(projection.name for projection in plan.projections if column.name in projection.columns)
         for leaf, slot, variations in _variations(column.name, column, plan.mode):
             for change, value in variations.items():
                 after = digest_of([*base[:index], value, *base[index + 1 :]])
@@ -186,21 +186,21 @@ def _sample(slot: Field | Inner, mode: Mode) -> Any:
 
 
 def _variations(path: str, slot: Field | Inner, mode: Mode) -> Iterator[tuple[str, Field | Inner, dict[str, Any]]]:
-    """The leaves of this slot: path, slot, and by the kind of change the value with only that leaf changed."""
+    """Each leaf in the slot: its path and slot, and by kind of change the whole sample with only this leaf changed."""
     match slot.type:
         case StructType(fields) if fields:
             whole = _sample(slot, mode)
             for field in fields:
                 for leaf, inner, changed in _variations(f"{path}.{field.name}", field, mode):
-                    yield leaf, inner, {change: {**whole, field.name: each} for change, each in changed.items()}
+                    yield leaf, inner, {change: {**whole, field.name: part} for change, part in changed.items()}
         case ListType(element):
             for leaf, inner, changed in _variations(f"{path}.element", element, mode):
-                yield leaf, inner, {change: [each] for change, each in changed.items()}
+                yield leaf, inner, {change: [part] for change, part in changed.items()}
         case MapType(key, value):
             for leaf, inner, changed in _variations(f"{path}.key", key, mode):
-                yield leaf, inner, {change: [(each, _sample(value, mode))] for change, each in changed.items()}
+                yield leaf, inner, {change: [(part, _sample(value, mode))] for change, part in changed.items()}
             for leaf, inner, changed in _variations(f"{path}.value", value, mode):
-                yield leaf, inner, {change: [(_sample(key, mode), each)] for change, each in changed.items()}
+                yield leaf, inner, {change: [(_sample(key, mode), part)] for change, part in changed.items()}
         case kind:
             values = _leaf_values(kind, mode)
             changes: dict[str, Any] = {"value": values[1]} if len(values) > 1 else {}

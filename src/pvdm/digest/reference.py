@@ -118,10 +118,8 @@ def scalar_cell(kind: Type, value: Any, mode: Mode) -> bytes:
             return frame(Tag.BOOLEAN, b"true" if value else b"false")
         case PrimitiveType(primitive) if primitive in _INTEGERS:
             if primitive in _UNITS_PER_DAY and not 0 <= value < _UNITS_PER_DAY[primitive]:
-                expected = f"below {_UNITS_PER_DAY[primitive]}"
-                raise InputError(
-                    Code.VALUE_OUT_OF_RANGE, "the time is not in one day", expected=expected, got=str(value)
-                )
+                message, expected = "the time is not in one day", f"below {_UNITS_PER_DAY[primitive]}"
+                raise InputError(Code.VALUE_OUT_OF_RANGE, message, expected=expected, got=str(value))
             return frame(_INTEGERS[primitive], str(value).encode())
         case DecimalType():
             return frame(Tag.DECIMAL, decimal_text(value, _written_scale(kind)))
@@ -168,6 +166,7 @@ def rescale(unscaled: int, scale: int, target: DecimalType) -> int:
 
 
 _RANGE_STARTS: Final = [first for first, _ in UNASSIGNED]
+_RANGE_ENDS: Final = [last for _, last in UNASSIGNED]
 
 
 def string_body(data: bytes, mode: Mode) -> bytes:
@@ -179,8 +178,8 @@ def string_body(data: bytes, mode: Mode) -> bytes:
     if mode is Mode.STORED or decoded.isascii():
         return data
     for code in map(ord, decoded):
-        near = bisect_right(_RANGE_STARTS, code) - 1
-        if near >= 0 and code <= UNASSIGNED[near][1]:
+        last_begun = bisect_right(_RANGE_STARTS, code) - 1
+        if last_begun >= 0 and code <= _RANGE_ENDS[last_begun]:
             expected = "code points that Unicode 14.0.0 assigns"
             raise Code.ROW_INVALID(reason="string_unassigned_code_point", expected=expected, got=f"U+{code:04X}")
     return unicodedata.normalize("NFC", decoded).encode()
@@ -311,24 +310,24 @@ def require_names(
     found: dict[str, pa.Field[Any]] = {}
     for part in given:
         if part.name in found:
-            raise _misnamed("column_duplicate", prefix + part.name, "is given twice")
+            raise _name_error("column_duplicate", prefix + part.name, "is given twice")
         found[part.name] = part
     known = set(wanted)
     if missing := sorted(known - found.keys()):
-        raise _misnamed("column_missing", prefix + missing[0], "is missing")
+        raise _name_error("column_missing", prefix + missing[0], "is missing")
     if unexpected := sorted(found.keys() - known - set(also_allowed)):
-        raise _misnamed("column_unexpected", prefix + unexpected[0], "is not in the target")
+        raise _name_error("column_unexpected", prefix + unexpected[0], "is not in the target")
     return found
 
 
-def _misnamed(reason: str, path: str, what: str) -> InputError:
-    return InputError(reason, f"column {path!r} {what}", hint="source and target are matched by name", column=path)
+def _name_error(reason: str, path: str, problem: str) -> InputError:
+    return InputError(reason, f"column {path!r} {problem}", hint="source and target are matched by name", column=path)
 
 
 def cell(slot: Slot, column: Column, at: int, mode: Mode) -> bytes:
     """The cell at position `at`."""
     try:
-        if not column.null(at):
+        if not column.is_null(at):
             return value_cell(slot, column, at, mode)
         if slot.required:
             raise Code.ROW_INVALID(reason="null_in_required", got="null")
@@ -346,13 +345,13 @@ def value_cell(slot: Slot, column: Column, at: int, mode: Mode) -> bytes:
         case StructType():
             return frame(Tag.STRUCT, join(cell(part, column.parts[name], at, mode) for name, part in slot.parts))
         case ListType():
-            (name, element), inside = slot.parts[0], column.span(at)
-            return frame(Tag.LIST, join(cell(element, column.parts[name], there, mode) for there in inside))
+            ((name, element),) = slot.parts
+            return frame(Tag.LIST, join(cell(element, column.parts[name], inner, mode) for inner in column.span(at)))
         case MapType():
             return frame(Tag.MAP, _map_body(slot, column, at, mode))
         case PrimitiveType(Kind.VARIANT):
             metadata, value = column.parts["metadata"], column.parts["value"]
-            if metadata.null(at) or value.null(at):
+            if metadata.is_null(at) or value.is_null(at):
                 raise variant.malformed("metadata and value", "null in their place")
             node = variant.decode(metadata.value(at), value.value(at), depth=slot.depth)
             return frame(Tag.VARIANT, variant_cell(node, mode))
@@ -364,13 +363,13 @@ def _map_body(slot: Slot, column: Column, at: int, mode: Mode) -> bytes:
     keys, values = column.parts["key"], column.parts["value"]
     entries: dict[bytes, bytes] = {}
     size = 0
-    for there in column.span(at):
-        if keys.null(there):
+    for inner in column.span(at):
+        if keys.is_null(inner):
             raise Code.ROW_INVALID(reason="map_key_null", got="null")
-        key = cell(key_slot, keys, there, mode)
+        key = cell(key_slot, keys, inner, mode)
         if key in entries:
             raise Code.ROW_INVALID(reason="map_key_duplicate", got="one twice")
-        entries[key] = cell(value_slot, values, there, mode)
+        entries[key] = cell(value_slot, values, inner, mode)
         size += len(key) + len(entries[key])
         require_row_size(size)
     return join(part for key in sorted(entries) for part in (key, entries[key]))
@@ -455,10 +454,11 @@ class ReferenceAccumulator:
     def update(self, batch: pa.RecordBatch) -> None:
         """Add every row of the batch. After an error the accumulator must not be used."""
         check_batch(batch)
-        pending = {name: canonical_rows(self._plan, name, batch) for name in self._keys}
-        for name, encoded in pending.items():
+        # Names and types are checked here for every projection, before any row is added.
+        rows_by_projection = {name: canonical_rows(self._plan, name, batch) for name in self._keys}
+        for name, rows in rows_by_projection.items():
             count, total = self._totals[name]
-            for row in encoded:
+            for row in rows:
                 count += 1
                 total += int.from_bytes(element_hash(self._plan.construction, self._keys[name], row), "big")
             self._totals[name] = count, total % 2**256

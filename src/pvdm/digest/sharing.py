@@ -8,15 +8,15 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Final, TypeVar
 
 _T = TypeVar("_T")
-_To = TypeVar("_To")
+_Result = TypeVar("_Result")
 
 _WAIT_SECONDS: Final = 1.0
 """How long the main thread waits at once. A signal that arrives just before a wait is handled only after it."""
 
 
 def share(pieces: Iterable[_T], workers: Sequence[Callable[[_T], None]]) -> None:
-    """Give each piece once, in order, to a free worker; several have a thread each. After an error none is begun."""
-    # A list and not an Event: a signal while an Event is set can leave its lock taken.
+    """Give each piece, in order, to a free worker. Several workers run in threads. After an error no piece is begun."""
+    # `stopped` is a list and not an Event: a signal while an Event is set can leave its lock taken.
     remaining, lock, stopped = iter(pieces), threading.Lock(), list[bool]()
 
     def drain(worker: Callable[[_T], None]) -> None:
@@ -46,12 +46,13 @@ def share(pieces: Iterable[_T], workers: Sequence[Callable[[_T], None]]) -> None
             raise
 
 
-def map_in_threads(threads: int, work: Callable[[_T], _To], given: Sequence[_T]) -> list[_To]:
-    """The result of `work` for each given value, in order. After an error no further value is begun."""
-    results: dict[int, _To] = {}
+def map_in_threads(threads: int, work: Callable[[_T], _Result], values: Sequence[_T]) -> list[_Result]:
+    """The result of `work` for each value, in order. After an error no further value is begun."""
+    results: dict[int, _Result] = {}
 
     def run_piece(piece: tuple[int, _T]) -> None:
-        results[piece[0]] = work(piece[1])
+        at, value = piece
+        results[at] = work(value)
 
-    share(enumerate(given), [run_piece] * max(1, min(threads, len(given))))
-    return [results[at] for at in range(len(given))]
+    share(enumerate(values), [run_piece] * max(1, min(threads, len(values))))
+    return [results[at] for at in range(len(values))]

@@ -60,7 +60,7 @@ fe6c-fe6f fe75 fefd-fefe ff00 ffbf-ffc1 ffc8-ffc9 ffd0-ffd1 ffd8-ffd9 ffdd-ffdf 
 2fa1e-2ffff 3134b-e0000 e0002-e001f e0080-e00ff e01f0-effff ffffe-fffff 10fffe-10ffff
 """
 
-# Inclusive, ascending, with at least one assigned code point between two ranges.
+# Inclusive ranges in ascending order, with at least one assigned code point between two of them.
 UNASSIGNED: Final = tuple(
     (int(first, 16), int(last or first, 16)) for first, _, last in (part.partition("-") for part in _RANGES.split())
 )

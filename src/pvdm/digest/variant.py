@@ -162,8 +162,7 @@ def _read_primitive(type_id: int, reader: _Reader) -> Scalar | None:
 
 
 def _read_decimal(width: int, digits_max: int, reader: _Reader) -> Scalar:
-    scale = reader.unsigned(1)
-    unscaled = reader.signed(width)
+    scale, unscaled = reader.unsigned(1), reader.signed(width)
     if scale > DECIMAL_DIGITS_MAX:
         raise malformed(f"a scale of at most {DECIMAL_DIGITS_MAX}", str(scale))
     if abs(unscaled) >= 10**digits_max:
@@ -187,8 +186,7 @@ def _read_array(header: int, reader: _Reader, names: list[str], depth: int) -> A
 
 def _read_object(header: int, reader: _Reader, names: list[str], depth: int) -> Object:
     _refuse_unused(header & 0x20)
-    width = (header & 0x03) + 1
-    id_width = (header >> 2 & 0x03) + 1
+    width, id_width = (header & 0x03) + 1, (header >> 2 & 0x03) + 1
     count = reader.unsigned(4 if header & 0x10 else 1)
     ids = reader.unsigned_many(count, id_width)
     *starts, end = reader.unsigned_many(count + 1, width)

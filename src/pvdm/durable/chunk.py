@@ -70,7 +70,8 @@ class Source:
     def schema(self) -> Schema:
         """The columns of the pinned snapshot, and those added to the table later that the contract reads."""
         if self.bound.contract.boundary.source.table is None:
-            return schema_from_text(json.dumps(self._manifest["schema"]))[0]
+            schema, _ = schema_from_text(json.dumps(self._manifest["schema"]))
+            return schema
         return to_model(self._schema_with_newer)
 
     @cached_property
@@ -157,10 +158,10 @@ class Source:
 
     def _spark_name(self, table: str) -> str:
         levels, name = split_name(table)
-        return spark_name(self._catalog, *levels, name)
+        return spark_name(self._catalog_name, *levels, name)
 
     @cached_property
-    def _catalog(self) -> str:
+    def _catalog_name(self) -> str:
         """Add a Spark catalog for this Steward and the producer's token to the session; returns the catalog's name."""
         lent = self.client.lend(Role.PRODUCER)
         digest = hashlib.sha256(self.client.url.encode() + (lent.token_id or "").encode() + lent.token.reveal())

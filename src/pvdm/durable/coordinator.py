@@ -11,7 +11,7 @@ from uuid import UUID
 from pvdm.api.work import WorkloadView
 from pvdm.client import StewardClient
 from pvdm.durable.chunk import Chunk, Source
-from pvdm.durable.outcome import Outcome, Watch, unwatched
+from pvdm.durable.outcome import Outcome, Watch, ignore_progress
 from pvdm.durable.run import Run, Settings
 from pvdm.errors import Code, ConflictError, InputError, NotAllowedError, PvdmError
 from pvdm.model.contract import DataProductContract, parse_contract
@@ -37,7 +37,7 @@ class Coordinator:
         spark: SparkSession | Callable[[], SparkSession] | None = None,
         *,
         stage_seconds: float | None = None,
-        watch: Watch = unwatched,
+        watch: Watch = ignore_progress,
     ) -> None:
         """`steward` is embedded, or a client with a producer's token. Without `spark` jobs are small ones, in Arrow.
 
@@ -92,7 +92,7 @@ class Coordinator:
         `reason` says what was corrected; it is stored with the new attempts.
         """
         self._require_job(build)
-        return self._run(self._client.workload(workload_id).workload, build, repair=reason)
+        return self._run(self._client.workload(workload_id).workload, build, repair_reason=reason)
 
     def publish(
         self,
@@ -138,12 +138,9 @@ class Coordinator:
             raise Code.TARGET_DIFFERS(expected=target, got=str(table)[:200])
         protected = self._client.protected("table", name=target)
         if not protected or protected[0].contract_sha256 != contract.sha256:
-            raise Code.CONTRACT_NOT_APPLICABLE(
-                f"{target} is not protected under this contract",
-                reason="contract_not_protecting",
-                expected=protected[0].contract_sha256 if protected else "a protected table",
-                got=contract.sha256,
-            )
+            words, reason = f"{target} is not protected under this contract", "contract_not_protecting"
+            expected = protected[0].contract_sha256 if protected else "a protected table"
+            raise Code.CONTRACT_NOT_APPLICABLE(words, reason=reason, expected=expected, got=contract.sha256)
         return target
 
     def _run(
@@ -151,32 +148,28 @@ class Coordinator:
         workload: WorkloadView,
         build: Build | None,
         *,
-        repair: str | None = None,
+        repair_reason: str | None = None,
         opened_attempt: str | None = None,
     ) -> Outcome:
         contract = parse_contract(self._client.contract(workload.contract_hash), f"contract {workload.contract_hash}")
         bound = contract.bind(dict(workload.parameters))
         source = None if self._spark is None else Source(self._client, self._spark, workload, bound)
         settings = Settings(
-            make=self._make_function(build),
-            stager=functools.cache(self._create_stager),
+            make_rows=self._make_function(build),
+            get_stager=functools.cache(self._create_stager),
             source=source,
             watch=self._watch,
             stage_seconds=self._stage_seconds,
-            repair=repair,
+            repair_reason=repair_reason,
             opened_attempt=opened_attempt,
         )
         return Run(self._client, workload, bound, settings).execute()
 
     def _require_job(self, build: Build | None) -> None:
         if build is None and self._spark is None:
-            raise Code.JOB_INVALID(
-                "without Spark the contract's filter and mapping cannot be the job",
-                reason="job_missing",
-                expected="build(None, chunk) -> pyarrow.Table",
-                got="none",
-                hint="give the job, or a Spark session",
-            )
+            words = "without Spark the contract's filter and mapping cannot be the job"
+            expected, hint = "build(None, chunk) -> pyarrow.Table", "give the job, or a Spark session"
+            raise Code.JOB_INVALID(words, reason="job_missing", expected=expected, got="none", hint=hint)
 
     def _make_function(self, build: Build | None) -> Callable[[Chunk], Any]:
         if build is None:

@@ -41,11 +41,11 @@ _FAILED: Final = Code.VERIFICATION_FAILED
 
 
 def failure_error(
-    attempt: AttemptView, chunk_id: str, next_step: str = "", *, before: bool = False, moved: SourceMoved | None = None
+    attempt: AttemptView, chunk_id: str, next_step: str = "", *, earlier: bool = False, moved: SourceMoved | None = None
 ) -> VerificationError:
     """The error for an attempt that failed, with the Steward's refusal and the next step.
 
-    `before`: the attempt failed in an earlier run, and this run has not tried again. `moved`: the source has a newer
+    `earlier`: the attempt failed in an earlier run, and this run has not tried again. `moved`: the source has a newer
     snapshot than the workload reads. `next_step` replaces the usual one, a repair, for example if no attempt is left.
     """
     refusal = attempt.refusal
@@ -56,7 +56,7 @@ def failure_error(
     details |= {f"finding_{number}": str(each) for number, each in enumerate(attempt.findings, 1)}
     details |= {"findings_more": attempt.findings_more} if attempt.findings_more else {}
     details |= {"proof_id": attempt.proof_id} if attempt.proof_id is not None else {}
-    # If the gate refused, the job may be right.
+    # After a refusal by the gate the job may be right, so the gate's own hint comes first.
     gate_hint = None if refusal is None or refusal.code == _FAILED else refusal.hint
     if next_step:
         hint = next_step if gate_hint is None else f"{gate_hint}; {next_step}"
@@ -65,13 +65,13 @@ def failure_error(
         hint = f"fix the job, then: {command}" if gate_hint is None else f"{gate_hint}; to try again: {command}"
     if moved is not None and gate_hint is None:
         hint = f"{must_read_hint(moved)}; {hint}"
-    if before:
+    if earlier:
         hint = f"{_not_tried_note(attempt, 'the verdict of')}; {hint}"
     return VerificationError(
         _FAILED if refusal is None else refusal.reason,
         f"nothing was published: {_reason_text(attempt)}",
         expected=None if refusal is None else refusal.expected,
-        got=_got(attempt),
+        got=_got_text(attempt),
         hint=hint if is_steward_branch(attempt.branch) else f"{hint}; {kept_branch_note(attempt)}",
         **details,
     )
@@ -87,8 +87,8 @@ def _reason_text(attempt: AttemptView) -> str:
     return f"the verdict is FAIL: {', '.join([describe_counts(attempt.located), *others])}"
 
 
-def _got(attempt: AttemptView) -> str | None:
-    """The `got` of the error, with the first keys of wrong rows where the token may see them."""
+def _got_text(attempt: AttemptView) -> str | None:
+    """The `got` of the error, with the first keys of wrong rows if the token may see them."""
     refusal, located = attempt.refusal, attempt.located
     if refusal is None or refusal.code != _FAILED or located is None:
         return None if refusal is None else refusal.got
@@ -96,6 +96,7 @@ def _got(attempt: AttemptView) -> str | None:
 
 
 def _located_details(attempt: AttemptView) -> dict[str, str | int]:
+    """The details about the wrong rows that verification has located, or why it could not."""
     located = attempt.located
     if located is None:
         return {}
@@ -125,11 +126,11 @@ def _not_tried_note(attempt: AttemptView, what: str) -> str:
     return f"this is {what} attempt {attempt.number} at {utc_time(attempt.changed_at)}; {job}"
 
 
-def no_verdict_error(attempt: AttemptView, *, before: bool = False) -> RolledBackError:
-    """The error for an attempt that the Steward ended without a verdict."""
+def no_verdict_error(attempt: AttemptView, *, earlier: bool = False) -> RolledBackError:
+    """The error for an attempt that the Steward ended without a verdict, in an `earlier` run or in this one."""
     refusal = expect(attempt.refusal, "an attempt without a verdict has a refusal")
     next_step = f"if the cause was removed meanwhile, for example by a migration: {retry_command(attempt)}"
-    if before:
+    if earlier:
         next_step = f"{_not_tried_note(attempt, 'the end of')}; {next_step}"
     return RolledBackError(
         refusal.reason,

@@ -14,7 +14,7 @@ from pvdm.model.printable import counted, printable, utc_time, view_json
 from pvdm.model.states import AttemptState, WorkloadState
 
 
-class Doing(Enum):
+class Activity(Enum):
     """What the run does for a chunk now."""
 
     SKIPPED = "published before"
@@ -31,37 +31,37 @@ class Doing(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A progress report about a chunk, with its attempt's number, when `done` of `total` chunks are published."""
+    """A progress report about a chunk."""
 
     workload_id: str
     chunk_id: str
-    doing: Doing
-    done: int
+    activity: Activity
+    done: int  # the number of published chunks
     total: int
-    attempt: int | None = None
-    problem: str | None = None
+    attempt: int | None = None  # its number
+    problem: str | None = None  # why the attempt does not advance or was not staged
     note: str | None = None
 
 
 Watch: TypeAlias = Callable[[Step], None]
 
 
-def unwatched(step: Step) -> None:
+def ignore_progress(step: Step) -> None:
     """Ignore the progress report."""
     del step
 
 
 _CORRECT_APPEND: Final = (
     f"rows of a claim are appended once; to correct what is published, {WAY_TO_CORRECT}, "
-    "and you run it under a new workload id"
+    "and you run the job under a new workload id"
 )
-_CORRECT_OVERWRITE: Final = "run it under a new workload id: it replaces what is published"
+_CORRECT_OVERWRITE: Final = "run the job under a new workload id: the new run replaces what is published"
 _CORRECT_EMPTY: Final = (
-    "0 rows were published then, so nothing is claimed: publish what came since under a new workload id"
+    "this workload published 0 rows, so nothing is claimed: publish newer rows under a new workload id"
 )
 
 
-class Published(Enum):
+class PublicationTime(Enum):
     """Whether this run published a workload's rows, or an earlier one had."""
 
     NOW = "now"
@@ -115,11 +115,11 @@ class ChunkOutcome:
         return self.attempt.state
 
     @property
-    def published(self) -> Published | None:
+    def published(self) -> PublicationTime | None:
         """Now or before; None if the chunk is not published."""
         if self.state is not AttemptState.COMMITTED:
             return None
-        return Published.BEFORE if self.before else Published.NOW
+        return PublicationTime.BEFORE if self.before else PublicationTime.NOW
 
     def to_json(self) -> dict[str, object]:
         """As JSON; the Steward's numbers are decimal strings."""
@@ -160,11 +160,11 @@ class Committed:
     note: str | None = None
 
     @property
-    def published(self) -> Published:
+    def published(self) -> PublicationTime:
         """Whether this run published the chunks, or an earlier one had, or each a part."""
         if self.chunks and all(each.before for each in self.chunks):
-            return Published.BEFORE
-        return Published.PARTLY_NOW if any(each.before for each in self.chunks) else Published.NOW
+            return PublicationTime.BEFORE
+        return PublicationTime.PARTLY_NOW if any(each.before for each in self.chunks) else PublicationTime.NOW
 
     @property
     def snapshot_id(self) -> int | None:
@@ -182,7 +182,7 @@ class Committed:
         return tuple(each for each in self.chunks if each.attempt.overridden)
 
     def __str__(self) -> str:
-        state = "ALREADY PUBLISHED" if self.published is Published.BEFORE else self.name
+        state = "ALREADY PUBLISHED" if self.published is PublicationTime.BEFORE else self.name
         extent = "how many rows is not known" if self.extent is None else str(self.extent)
         return f"{state}  {self.workload_id}: {counted(len(self.chunks), 'chunk')} of {self.table}, {extent}"
 
@@ -286,12 +286,12 @@ def _json(outcome: Outcome) -> dict[str, object]:
     }
 
 
-def source_moved(workload: WorkloadView, chunks: Sequence[ChunkOutcome], *, appends: bool) -> SourceMoved | None:
+def find_source_move(workload: WorkloadView, chunks: Sequence[ChunkOutcome], *, appends: bool) -> SourceMoved | None:
     """The pinned and the newest snapshot of the source; None if they are equal, or one is not known."""
     pinned, newest = workload.source_snapshot_id, workload.source_newest_snapshot_id
     if pinned is None or newest is None or pinned == newest:
         return None
-    # The row of an open workload has not changed since it was opened.
+    # The ledger's row of an open workload has not changed since the workload was opened.
     opened_at = workload.changed_at if workload.state is WorkloadState.OPEN else None
     return SourceMoved(pinned, newest, _correction(workload, chunks, newest, appends=appends), opened_at)
 
@@ -303,9 +303,9 @@ def _correction(workload: WorkloadView, chunks: Sequence[ChunkOutcome], newest: 
         if not published and AttemptState.COMMITTED not in {each.state for each in workload.chunk_states}:
             return (
                 f"to publish {newest}: an operator abandons {workload.workload_id}, of which nothing is published, "
-                "and you run it under a new workload id"
+                "and you run the job under a new workload id"
             )
-        return f"publish the rest of this one first; then: {_CORRECT_APPEND if appends else _CORRECT_OVERWRITE}"
+        return f"publish the rest of this workload first; then: {_CORRECT_APPEND if appends else _CORRECT_OVERWRITE}"
     if not appends:
         return _CORRECT_OVERWRITE
     extent = extent_of(chunks)

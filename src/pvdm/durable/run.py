@@ -13,9 +13,9 @@ from pvdm.client import StewardClient
 from pvdm.durable import failure_text
 from pvdm.durable.chunk import Chunk, Source
 from pvdm.durable.outcome import (
+    Activity,
     ChunkOutcome,
     Committed,
-    Doing,
     Outcome,
     RolledBack,
     SourceMoved,
@@ -23,8 +23,8 @@ from pvdm.durable.outcome import (
     VerificationFailed,
     Watch,
     extent_of,
-    source_moved,
-    unwatched,
+    find_source_move,
+    ignore_progress,
 )
 from pvdm.errors import Code, ConflictError, PvdmError, RolledBackError
 from pvdm.model.contract import BoundContract
@@ -38,26 +38,26 @@ PROBLEM_TRIES: Final = 5
 WAIT_SECONDS: Final = 20.0  # how long one call waits for the end of an attempt
 _FIRST_REASON: Final = "the first attempt"
 _RETRY_REASON: Final = "taken up again"
-_UNCHANGED: Final = "partitions without a selected row stay as they are; declare boundary.partition to empty one"
+_UNCHANGED_NOTE: Final = "partitions without a selected row stay as they are; declare boundary.partition to empty one"
 
-Make = Callable[[Chunk], Any]
+MakeRows = Callable[[Chunk], Any]
 """Makes a chunk's rows, in the form that the stager needs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Settings of a run; `repair` is the reason for trying failed chunks again, None if they are not.
+    """Settings of a run. `repair_reason` says why failed chunks are tried again; None if they are not.
 
-    `stager` is called when there is a chunk to stage, since it may start Spark. `opened_attempt` is the id of an
+    `get_stager` is called when there is a chunk to stage, since it may start Spark. `opened_attempt` is the id of an
     attempt that the caller has just opened: its publication counts as this run's.
     """
 
-    make: Make
-    stager: Callable[[], Stager[Any]]
+    make_rows: MakeRows
+    get_stager: Callable[[], Stager[Any]]
     source: Source | None
     watch: Watch
     stage_seconds: float | None
-    repair: str | None = None
+    repair_reason: str | None = None
     opened_attempt: str | None = None
 
 
@@ -80,26 +80,25 @@ class Run:
     def execute(self) -> Outcome:
         """Run to the end, or until an interruption or a rollback; raises other errors."""
         if self._workload.state is WorkloadState.ABANDONED:
-            return self._rolled_back(failure_text.abandoned_error(self._workload))
+            return self._rolled_back_outcome(failure_text.abandoned_error(self._workload))
         try:
             with raise_on_sigterm():
                 return self._run_chunks()
         except (KeyboardInterrupt, SigtermReceived):
             staged = any(each.state in _WITH_STEWARD for each in self._attempts.values())
-            return self._rolled_back(failure_text.interrupted_error(staged=staged))
+            return self._rolled_back_outcome(failure_text.interrupted_error(staged=staged))
         except RolledBackError as error:
-            return self._rolled_back(error)
+            return self._rolled_back_outcome(error)
 
     def _run_chunks(self) -> Outcome:
         waiting: list[tuple[ChunkView, AttemptView]] = []
-        for chunk in self._plan():
+        for chunk in self._read_plan():
             attempt = self._complete_chunk(chunk)
             self._attempts[chunk.chunk_id] = attempt
-            if attempt.waiting:
+            if attempt.waiting:  # proved; the workload's chunks are published together
                 waiting.append((chunk, attempt))
             elif attempt.state is not AttemptState.COMMITTED:
                 return self._failed_outcome(chunk, attempt)
-        # Once all are proved, the Steward publishes them together.
         for chunk, attempt in waiting:
             ended_chunk, ended = chunk, self._await_attempt(chunk, attempt, until_published=True)
             if self._failed is not None:
@@ -107,22 +106,22 @@ class Run:
             self._attempts[ended_chunk.chunk_id] = ended
             if ended.state is not AttemptState.COMMITTED:
                 return self._failed_outcome(ended_chunk, ended)
-        moved, note = self._source_moved(), self._unchanged_note()
-        return Committed(self._workload.workload_id, self._table, self._chunks(), moved, note)
+        moved, note = self._find_source_move(), self._unchanged_note()
+        return Committed(self._workload.workload_id, self._table, self._outcomes(), moved, note)
 
     def _unchanged_note(self) -> str | None:
         """A note if an overwrite of partitions had no rows and so replaced nothing."""
-        operation, extent = self._bound.contract.boundary.operation, extent_of(self._chunks())
+        operation, extent = self._bound.contract.boundary.operation, extent_of(self._outcomes())
         if operation is not Operation.OVERWRITE_PARTITIONS or self._bound.partition or extent is None:
             return None
-        return None if extent.rows_added or extent.files_removed else _UNCHANGED
+        return None if extent.rows_added or extent.files_removed else _UNCHANGED_NOTE
 
-    def _source_moved(self) -> SourceMoved | None:
+    def _find_source_move(self) -> SourceMoved | None:
         """Whether the source has newer snapshots, by the workload as it was last read."""
         appends = self._bound.contract.boundary.operation is Operation.APPEND
-        return source_moved(self._workload, self._chunks(), appends=appends)
+        return find_source_move(self._workload, self._outcomes(), appends=appends)
 
-    def _plan(self) -> Iterator[ChunkView]:
+    def _read_plan(self) -> Iterator[ChunkView]:
         read = 0
         while page := self._client.chunks(self._workload.workload_id, after=read, limit=CHUNKS_PAGE):
             self._plan_indexes |= {chunk.chunk_id: index for index, chunk in enumerate(page, read)}
@@ -139,33 +138,33 @@ class Run:
                     self._attempts[chunk.chunk_id] = last
                     if is_of_earlier_run:
                         self._published_before.add(chunk.chunk_id)
-                    self._report(chunk, Doing.SKIPPED, last)
+                    self._report(chunk, Activity.SKIPPED, last)
                     return last
                 case AttemptState.VERIFYING | AttemptState.COMMITTING:
                     if last.problem is not None:
-                        # Reported as staged once more, it is tried again at once: the cause may be gone.
+                        # A second report that it is staged makes the Steward try at once: the cause may be gone.
                         last = self._client.staged(last.attempt_id)
                     return self._await_attempt(chunk, last)
                 case AttemptState.STAGING:
-                    self._report(chunk, Doing.ABORTING_EARLIER, last)
+                    self._report(chunk, Activity.ABORTING_EARLIER, last)
                     self._client.abort_attempt(last.attempt_id, failure_text.TAKEN_OVER)
                     reason = _RETRY_REASON
                 case ended:
-                    if self._settings.repair is None and needs_reason(ended, refused=last.refusal is not None):
+                    if self._settings.repair_reason is None and needs_reason(ended, refused=last.refusal is not None):
                         self._failed_before = is_of_earlier_run
-                        self._report(chunk, Doing.FAILED_BEFORE if is_of_earlier_run else Doing.FAILED, last)
+                        self._report(chunk, Activity.FAILED_BEFORE if is_of_earlier_run else Activity.FAILED, last)
                         return last
-                    reason = self._settings.repair or _RETRY_REASON
-        self._settings.stager()  # first, so that no attempt is opened that cannot be staged
+                    reason = self._settings.repair_reason or _RETRY_REASON
+        self._settings.get_stager()  # first, so that no attempt is opened that cannot be staged
         opened = self._client.next_attempt(self._workload.workload_id, chunk.chunk_id, reason)
         self._attempts[chunk.chunk_id] = opened
-        self._report(chunk, Doing.STAGING, opened, note=self._source_note())
+        self._report(chunk, Activity.STAGING, opened, note=self._source_note())
         self._stage(chunk, opened)
         return self._await_attempt(chunk, self._hand_over(chunk, opened))
 
     def _source_note(self) -> str | None:
         """A note before the first chunk is staged, if the source has newer rows than will be published."""
-        moved = None if self._source_noted else self._source_moved()
+        moved = None if self._source_noted else self._find_source_move()
         self._source_noted = True
         return None if moved is None else str(moved)
 
@@ -173,14 +172,22 @@ class Run:
         """Stage the rows on the branch; after an error the attempt is aborted."""
         try:
             attempt_token = self._client.attempt_token(attempt.attempt_id)
-            operation, partition = self._bound.contract.boundary.operation, self._bound.partition
-            ids = (attempt.workload_id, attempt.chunk_id, attempt.attempt_id)
-            target = (self._client.url, self._table, attempt.branch, attempt.prefix)
-            destination = Destination(*target, *ids, attempt_token.token, operation, partition)
-            settings, stager = self._settings, self._settings.stager()
+            destination = Destination(
+                steward_url=self._client.url,
+                table=self._table,
+                branch=attempt.branch,
+                prefix=attempt.prefix,
+                workload_id=attempt.workload_id,
+                chunk_id=attempt.chunk_id,
+                attempt_id=attempt.attempt_id,
+                token=attempt_token.token,
+                operation=self._bound.contract.boundary.operation,
+                partition=self._bound.partition,
+            )
+            settings, stager = self._settings, self._settings.get_stager()
             chunk_for_job = Chunk.of(self._workload, chunk, settings.source)
             run_watched(
-                lambda: stager.stage(lambda: settings.make(chunk_for_job), destination),
+                lambda: stager.stage(lambda: settings.make_rows(chunk_for_job), destination),
                 cancel=lambda: stager.cancel(destination),
                 seconds=_stage_limit(settings.stage_seconds, attempt_token.identity.expires_at),
             )
@@ -200,7 +207,7 @@ class Run:
         else:
             attempt, failure = aborted, failure_text.staging_error(error, reason, aborted)
             self._attempts[chunk.chunk_id] = attempt
-        self._report(chunk, _DOING_AT_END.get(attempt.state, Doing.LEFT), attempt, problem=str(failure)[:200])
+        self._report(chunk, _FINAL_ACTIVITIES.get(attempt.state, Activity.LEFT), attempt, problem=str(failure)[:200])
         if isinstance(failure, RolledBackError) and failure.code != Code.ATTEMPT_TAKEN_OVER:
             failure.hint = self._attempts_exhausted_hint(chunk, attempt) or failure.hint
         return failure
@@ -208,9 +215,9 @@ class Run:
     def _abort(self, attempt: AttemptView, reason: str) -> AttemptView | PvdmError:
         """Abort the attempt; returns it as it is now, or the error if it may still be STAGING.
 
-        It does not wait for a Steward that restarts: the run may be interrupted, and the next run aborts the attempt.
+        This does not wait for a Steward that restarts: the user may have interrupted the run. The next run tries again.
         """
-        client = self._client.with_patience(False)
+        client = self._client.with_patience(patient=False)
         with contextlib.suppress(PvdmError):
             return client.abort_attempt(attempt.attempt_id, reason)
         try:
@@ -244,15 +251,15 @@ class Run:
         return failure_text.attempts_exhausted_hint(workload_id, attempts, failed_max=failed_max)
 
     def _await_attempt(self, chunk: ChunkView, attempt: AttemptView, *, until_published: bool = False) -> AttemptView:
-        """Wait until the attempt has ended or waits for the other chunks.
+        """Wait until the attempt has ended, or waits for the other chunks.
 
-        `until_published`: wait until it has ended, or until another chunk has failed, which blocks all publications.
+        With `until_published`, wait until it has ended, or until another chunk has failed: then none is published.
         """
         self._attempts[chunk.chunk_id] = attempt
         while not attempt.settled or (until_published and attempt.waiting):
             problem = attempt.problem
             if problem is not None or not until_published:  # of a proved attempt only the end is reported
-                self._report(chunk, Doing.VERIFYING, attempt, problem=None if problem is None else problem.message)
+                self._report(chunk, Activity.VERIFYING, attempt, problem=None if problem is None else problem.message)
             require_progress(attempt)
             if until_published and attempt.waiting:
                 self._failed = self._find_failed()
@@ -260,10 +267,10 @@ class Run:
                     return attempt
                 time.sleep(0.2)  # the next call does not wait, since a waiting attempt is settled
             attempt = self._client.await_attempt(attempt.attempt_id, seconds=WAIT_SECONDS)
-        if attempt.state not in _DOING_AT_END and not attempt.waiting:
+        if attempt.state not in _FINAL_ACTIVITIES and not attempt.waiting:
             raise failure_text.stuck_error(attempt)
         self._attempts[chunk.chunk_id] = attempt  # before the report, which counts published chunks
-        self._report(chunk, _DOING_AT_END.get(attempt.state, Doing.WAITING), attempt)
+        self._report(chunk, _FINAL_ACTIVITIES.get(attempt.state, Activity.WAITING), attempt)
         return attempt
 
     def _find_failed(self) -> tuple[ChunkView, AttemptView] | None:
@@ -271,30 +278,32 @@ class Run:
         workload = self._client.workload(self._workload.workload_id, limit=1, newest=False).workload
         if not _UNPUBLISHED & {each.state for each in workload.chunk_states}:
             return None
-        last_attempts = ((chunk, chunk.attempt) for chunk in self._plan())  # all, since the gate may refuse any chunk
-        return next(((chunk, last) for chunk, last in last_attempts if last and last.state in _UNPUBLISHED), None)
+        for chunk in self._read_plan():  # all of them, since the gate may refuse any chunk
+            if chunk.attempt is not None and chunk.attempt.state in _UNPUBLISHED:
+                return chunk, chunk.attempt
+        return None
 
     def _failed_outcome(self, chunk: ChunkView, attempt: AttemptView) -> Outcome:
         if attempt.state is AttemptState.VERIFICATION_FAILED:
-            moved, before = self._refresh_source_moved(), self._failed_before
+            moved, before = self._refresh_source_move(), self._failed_before
             error = failure_text.failure_error(
-                attempt, chunk.chunk_id, self._attempts_exhausted_hint(chunk, attempt), before=before, moved=moved
+                attempt, chunk.chunk_id, self._attempts_exhausted_hint(chunk, attempt), earlier=before, moved=moved
             )
-            return VerificationFailed(self._workload.workload_id, self._table, self._chunks(), error, moved, before)
+            return VerificationFailed(self._workload.workload_id, self._table, self._outcomes(), error, moved, before)
         if attempt.refusal is not None:
-            return self._rolled_back(failure_text.no_verdict_error(attempt, before=self._failed_before))
-        return self._rolled_back(failure_text.taken_over_error(attempt))
+            return self._rolled_back_outcome(failure_text.no_verdict_error(attempt, earlier=self._failed_before))
+        return self._rolled_back_outcome(failure_text.taken_over_error(attempt))
 
-    def _refresh_source_moved(self) -> SourceMoved | None:
+    def _refresh_source_move(self) -> SourceMoved | None:
         """Read the source's newest snapshot again: rows may have come after the run began."""
         with contextlib.suppress(PvdmError):
             self._workload = self._client.workload(self._workload.workload_id, limit=1).workload
-        return self._source_moved()
+        return self._find_source_move()
 
-    def _rolled_back(self, error: PvdmError) -> RolledBack:
-        return RolledBack(self._workload.workload_id, self._table, self._chunks(), error, self._source_moved())
+    def _rolled_back_outcome(self, error: PvdmError) -> RolledBack:
+        return RolledBack(self._workload.workload_id, self._table, self._outcomes(), error, self._find_source_move())
 
-    def _chunks(self) -> tuple[ChunkOutcome, ...]:
+    def _outcomes(self) -> tuple[ChunkOutcome, ...]:
         return tuple(
             ChunkOutcome(chunk_id, attempt, chunk_id in self._published_before)
             for chunk_id, attempt in self._attempts.items()
@@ -303,24 +312,22 @@ class Run:
     def _report(
         self,
         chunk: ChunkView,
-        doing: Doing,
+        activity: Activity,
         attempt: AttemptView,
         *,
         problem: str | None = None,
         note: str | None = None,
     ) -> None:
+        ids, total = (self._workload.workload_id, chunk.chunk_id), self._workload.chunk_count
         done = sum(each.state is AttemptState.COMMITTED for each in self._attempts.values())
-        workload = self._workload
-        self._settings.watch(
-            Step(workload.workload_id, chunk.chunk_id, doing, done, workload.chunk_count, attempt.number, problem, note)
-        )
+        self._settings.watch(Step(*ids, activity, done, total, attempt.number, problem, note))
 
 
 _WITH_STEWARD: Final = frozenset({AttemptState.VERIFYING, AttemptState.COMMITTING})
-_DOING_AT_END: Final = {
-    AttemptState.COMMITTED: Doing.PUBLISHED,
-    AttemptState.VERIFICATION_FAILED: Doing.FAILED,
-    AttemptState.ROLLED_BACK: Doing.ROLLED_BACK,
+_FINAL_ACTIVITIES: Final = {
+    AttemptState.COMMITTED: Activity.PUBLISHED,
+    AttemptState.VERIFICATION_FAILED: Activity.FAILED,
+    AttemptState.ROLLED_BACK: Activity.ROLLED_BACK,
 }
 _UNPUBLISHED: Final = frozenset({AttemptState.VERIFICATION_FAILED, AttemptState.ROLLED_BACK})
 
@@ -339,7 +346,7 @@ def _stage_limit(seconds: float | None, expires_at: int) -> float | None:
     return lifetime if seconds is None else min(seconds, lifetime)
 
 
-def publish_override(client: StewardClient, override_id: str, watch: Watch = unwatched) -> Outcome:
+def publish_override(client: StewardClient, override_id: str, watch: Watch = ignore_progress) -> Outcome:
     """Publish the bytes that an accepted override names, as an operator, and wait for the outcome.
 
     The same call again waits for the same attempt.
@@ -347,11 +354,11 @@ def publish_override(client: StewardClient, override_id: str, watch: Watch = unw
     attempt = client.publish_override(override_id)
     published_before = attempt.state is AttemptState.COMMITTED
     while not attempt.settled:
-        _report_step(watch, attempt, Doing.VERIFYING, None if attempt.problem is None else attempt.problem.message)
+        _report_step(watch, attempt, Activity.VERIFYING, None if attempt.problem is None else attempt.problem.message)
         require_progress(attempt)
         attempt = client.await_attempt(attempt.attempt_id, seconds=WAIT_SECONDS)
-    if attempt.state in _DOING_AT_END:
-        _report_step(watch, attempt, Doing.SKIPPED if published_before else _DOING_AT_END[attempt.state])
+    if attempt.state in _FINAL_ACTIVITIES:
+        _report_step(watch, attempt, Activity.SKIPPED if published_before else _FINAL_ACTIVITIES[attempt.state])
     workload_id, table = attempt.workload_id, attempt.table or ""
     chunks = (ChunkOutcome(attempt.chunk_id, attempt, published_before),)
     match attempt.state:
@@ -367,13 +374,11 @@ def publish_override(client: StewardClient, override_id: str, watch: Watch = unw
             return RolledBack(workload_id, table, chunks, rolled_back)
     if not attempt.waiting:
         raise failure_text.stuck_error(attempt)
-    raise Code.ATTEMPT_WAITING(
-        got=f"chunk {attempt.chunk_id} waits",
-        hint=f"`pvdm status --workload-id {workload_id}` shows the others; all are published with the last of them",
-        attempt_id=attempt.attempt_id,
-    )
+    hint = f"`pvdm status --workload-id {workload_id}` shows the others; all are published with the last of them"
+    raise Code.ATTEMPT_WAITING(got=f"chunk {attempt.chunk_id} waits", hint=hint, attempt_id=attempt.attempt_id)
 
 
-def _report_step(watch: Watch, attempt: AttemptView, doing: Doing, problem: str | None = None) -> None:
+def _report_step(watch: Watch, attempt: AttemptView, activity: Activity, problem: str | None = None) -> None:
     done = int(attempt.state is AttemptState.COMMITTED)
-    watch(Step(attempt.workload_id, attempt.chunk_id, doing, done, 1, attempt.number, problem))
+    ids = (attempt.workload_id, attempt.chunk_id)
+    watch(Step(*ids, activity, done, total=1, attempt=attempt.number, problem=problem))

@@ -11,10 +11,10 @@ from pvdm.errors.registry import Entry, load_section
 class RegisteredCode(StrEnum):
     """A code of the registry. Calling it creates the error: `raise Code.TABLE_UNKNOWN(got=name)`."""
 
-    section: str
+    section: str  # the code's file in the registry, without `.toml`
 
     def __new__(cls, value: str, section: str) -> RegisteredCode:
-        """Create a member. `section` is the name of its file in the registry."""
+        """Create a member of the enumeration."""
         member = str.__new__(cls, value)
         member._value_ = value
         member.section = section
@@ -35,7 +35,7 @@ class RegisteredCode(StrEnum):
         hint: str | None = None,
         **details: str | int,
     ) -> PvdmError:
-        """Create an error. The registry gives its class (the first of `kinds`) and the texts that are not passed."""
+        """Create an error of the code's first kind. Texts not passed are the registry's, of the reason if given."""
         entry = self.entry if reason is None else self.entry.reasons[reason]
         error = KINDS[self.entry.kinds[0]](
             self,
@@ -45,5 +45,5 @@ class RegisteredCode(StrEnum):
             hint=hint or entry.hint,
             **details,
         )
-        error.reason = reason or error.reason
+        error.reason = reason or error.reason  # not passed: the constructor would read every section to find its code
         return error

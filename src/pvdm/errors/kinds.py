@@ -16,7 +16,7 @@ class PvdmError(Exception):
     """An error with a stable code. Its class gives the exit code.
 
     Where a code has several reasons, `reason` says which of them applies; otherwise it equals the code. The
-    constructor takes a code or a reason. It finds the code of a reason in the registry.
+    constructor takes a code or a reason as `code`. It finds the code of a reason in the registry.
     """
 
     exit_code: ClassVar[int] = 1
@@ -61,7 +61,7 @@ class PvdmError(Exception):
         return type(self)(self.reason, message, **facts | self.details | details)
 
     def as_not_allowed(self, message: str, hint: str, reason: str | None = None) -> NotAllowedError:
-        """The same facts as `NotAllowedError`, with another message and hint."""
+        """The same facts as `NotAllowedError`, with another message and hint; `reason` replaces the error's own."""
         facts: dict[str, Any] = {"expected": self.expected, "got": self.got, "hint": hint}
         return NotAllowedError(reason or self.reason, message, **facts | self.details)
 
@@ -146,4 +146,4 @@ KINDS: Final[Mapping[str, type[PvdmError]]] = {
     "unavailable": UnavailableError,
     "bug": PvdmError,
 }
-"""The classes by their names in the registry and in HTTP responses; subclasses come first, so that they match first."""
+"""The classes by their names in the registry and in HTTP responses. Subclasses precede their bases and match first."""

@@ -13,10 +13,10 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A code of the registry, or one of the reasons of a code.
+    """A code of the registry, or one of the reasons of a code. Programs decide by the code; a reason is more exact.
 
-    `kinds` names several classes if the raising function chooses one of them. Programs decide by the code; the reason
-    says what exactly is wrong.
+    `kinds` names classes, by `pvdm.errors.kinds.KINDS`: several if the raising function chooses one of them. `when`
+    says in docs/errors.md when the error is raised; the other texts are defaults of the error itself.
     """
 
     kinds: tuple[str, ...]
@@ -44,7 +44,7 @@ def _registry() -> Traversable:
 
 
 def _read_entry(table: dict[str, Any] | str, kinds: tuple[str, ...] = ()) -> Entry:
-    """The entry of a TOML table. A reason may be just the text of its `when`; without `kind` it has the code's."""
+    """The entry of a TOML table. A reason may be just the text of its `when`; `kinds` are those of its code."""
     if isinstance(table, str):
         return Entry(kinds, table)
     kind = table.get("kind", kinds)
@@ -56,7 +56,7 @@ def _read_entry(table: dict[str, Any] | str, kinds: tuple[str, ...] = ()) -> Ent
 
 @functools.cache
 def codes_by_reason() -> dict[str, str]:
-    """The code of every reason that is not a code itself."""
+    """The code to which each reason belongs."""
     return {reason: code for code, entry in _all_codes() for reason in entry.reasons}
 
 

@@ -98,26 +98,26 @@ def _rebuild_proposal(notary: Notary, vault: Vault, workload_id: str) -> Proposa
     with notary.ledger.read() as unit:
         workload = workloads.get(unit, workload_id)
         bound = bound_contract(unit, workload)
-        chunk_ids = [chunk.chunk_id for chunk in chunks.of_workload(unit, workload_id)]
+        chunk_ids = [chunk.chunk_id for chunk in chunks.list_by_workload(unit, workload_id)]
         parts = tuple(_rebuild_part(unit, vault, workload_id, chunk_id) for chunk_id in chunk_ids)
         statement = _find_workload_statement(unit, workload_id)
     return Proposal(workload, bound, frozenset(chunk_ids), parts, statement, Claim.everything())
 
 
 def _rebuild_part(unit: Unit, vault: Vault, workload_id: str, chunk_id: str) -> Part:
-    attempt = attempts.of_chunk(unit, workload_id, chunk_id)[-1]
-    attempt_proofs = proofs.of_attempt(unit, attempt.attempt_id)
+    attempt = attempts.list_by_chunk(unit, workload_id, chunk_id)[-1]
+    attempt_proofs = proofs.list_by_attempt(unit, attempt.attempt_id)
     record = verified.get(unit, attempt_proofs[-1].nonce)
     envelopes = tuple(to_logged_envelope(statements.get(unit, each.proof_id)) for each in attempt_proofs)
     return Part(attempt, record.nonce, record.core_sha256, envelopes, read_verified(vault, record))
 
 
 def _find_workload_statement(unit: Unit, workload_id: str) -> LoggedEnvelope:
-    for statement_id in statements.ids_of_kind(unit, StatementKind.WORKLOAD):
+    for statement_id in statements.list_ids_by_kind(unit, StatementKind.WORKLOAD):
         found = statements.get(unit, statement_id)
         if read_unchecked(found.envelope, WorkloadStatement).workload_id == workload_id:
             return to_logged_envelope(found)
-    raise AssertionError("a workload that was published at once has its statement")
+    raise AssertionError("a workload whose chunks were published together has a statement")
 
 
 def _refuse_receipt(published: PublishedSnapshot) -> NoReturn:

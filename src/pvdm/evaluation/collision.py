@@ -71,7 +71,7 @@ def collision_study(
     collision_file: Path | None = None,
     report: OnProgress = ignore_progress,
 ) -> CollisionStudy:
-    """Run every part; the leak study only with `lattice`."""
+    """Run every part: the leak study only with `lattice`, the crafted collision under `keys` random keys."""
     started = time.perf_counter()
     leak = leak_study(seed=seed, engine=engine, report=report) if lattice else None
     faults = fault_study(seed=seed, multisets=multisets, engine=engine, report=report)

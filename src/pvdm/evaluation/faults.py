@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from enum import Enum
 from typing import Final
 
-from pvdm.digest import Engine, Keys, Partial, Plan, digest
+from pvdm.digest import Engine, Partial, digest
 from pvdm.evaluation import rows
 from pvdm.evaluation.record import OnProgress, ignore_progress
 from pvdm.model.projection import ProjectionName
@@ -84,10 +84,11 @@ def fault_study(*, seed: int, multisets: int, engine: Engine, report: OnProgress
         report("single-row faults", done, multisets)
         multiset = _random_multiset(rng)
         keys = rows.random_keys(rng, plan)
-        correct = _digest_rows(multiset, plan, keys, engine)
+        correct = digest(rows.to_batch(multiset), plan, keys, engine=engine)
         row_count += len(multiset)
         for fault, faulted, changed_column in _inject_faults(multiset, rng):
-            _score(tallies[fault], correct, _digest_rows(faulted, plan, keys, engine), changed_column)
+            faulted_digest = digest(rows.to_batch(faulted), plan, keys, engine=engine)
+            _count_fault(tallies[fault], correct, faulted_digest, changed_column)
     report("single-row faults", multisets, multisets)
     return FaultStudy(multisets, row_count, tuple(tallies.values()))
 
@@ -112,11 +113,7 @@ def _inject_faults(
     yield Fault.MUTATION, [*multiset[:index], changed, *multiset[index + 1 :]], column
 
 
-def _digest_rows(multiset: Sequence[rows.Row], plan: Plan, keys: Keys, engine: Engine) -> dict[ProjectionName, Partial]:
-    return digest(rows.to_batch(multiset), plan, keys, engine=engine)
-
-
-def _score(
+def _count_fault(
     tally: FaultTally,
     correct: dict[ProjectionName, Partial],
     faulted: dict[ProjectionName, Partial],

@@ -84,7 +84,7 @@ def find_relation(values: Sequence[int]) -> tuple[int, ...]:
     basis = [
         [int(row == column) for column in range(size)] + [_WEIGHT * value, _WEIGHT] for row, value in enumerate(values)
     ]
-    basis.append([0] * size + [_WEIGHT << _MODULUS_BITS, 0])
+    basis.append([0] * size + [_WEIGHT << _MODULUS_BITS, 0])  # the sum of the values counts mod 2^256 only
     reduced = flint.fmpz_mat(basis).lll()
     short: list[tuple[int, ...]] = []
     for row in range(reduced.nrows()):
@@ -233,7 +233,7 @@ def _parse_collision(value: dict[str, Any]) -> Collision:
         {"payment_id": number, "payee": payee, "amount": Decimal(amount)} for number, payee, amount in value["rows"]
     ]
     left, right = (tuple(int(each) for each in value[side]) for side in ("left", "right"))
-    if not len(left) == len(right) == len(payments) or min(*left, *right) < 0:
+    if {len(left), len(right)} != {len(payments)} or min(*left, *right) < 0:
         raise ValueError("multiplicities that do not fit the rows")
     return Collision(pa.RecordBatch.from_pylist(payments, schema=_ARROW), left, right)
 

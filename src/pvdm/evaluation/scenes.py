@@ -235,7 +235,7 @@ def _read_java_error(text: str) -> PvdmError:
     name, message = "unknown", text.strip().partition("\n")[0][:300]
     for line in text.splitlines():
         class_name, separator, java_message = line.partition(_JAVA_EXCEPTION)
-        if separator:
+        if separator:  # as in `: org.apache.iceberg.exceptions.ForbiddenException: not authorized`
             name, message = f"{class_name.split('.')[-1].split()[-1]}Exception", java_message.strip()
             break
     return PvdmError(name, message)

@@ -130,8 +130,8 @@ class DemoLake:
 
     def connect_catalog(self, name: str, role: Role) -> None:
         """Configure the Steward's catalog in the session, under a name and with a role's rights."""
-        lent = self.steward.lend(role, DOMAIN)
-        catalog = SparkCatalog(name, f"{self.steward.url}/catalog", lent.token, lent.token_id)
+        engine_token = self.steward.lend(role, DOMAIN)
+        catalog = SparkCatalog(name, f"{self.steward.url}/catalog", engine_token.token, engine_token.token_id)
         add_catalog(self.spark, catalog)
         self.catalogs.append(catalog)
 
@@ -200,20 +200,20 @@ def open_session(
     log = folder / "spark.log"
     try:
         # Spark's process writes to standard error while it fetches jars and starts, and keeps that descriptor.
-        with _errors_to(log):
-            settings = _settings(folder) | dict(config or {})
+        with _redirect_stderr(log):
+            settings = _spark_settings(folder) | dict(config or {})
             spark = spark_session([], app_name=app_name, master="local[2]", config=settings, object_store=object_store)
     except UnavailableError:
         raise
     except Exception as error:
-        raise _not_started(log, error) from error
+        raise _not_started_error(log, error) from error
     try:
         yield spark
     finally:
         spark.stop()
 
 
-def _settings(folder: Path) -> dict[str, str]:
+def _spark_settings(folder: Path) -> dict[str, str]:
     return {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
@@ -228,8 +228,8 @@ def _settings(folder: Path) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def _errors_to(path: Path) -> Iterator[None]:
-    """Redirect standard error of processes that are started in the block to the file."""
+def _redirect_stderr(path: Path) -> Iterator[None]:
+    """Redirect standard error to the file, also that of processes that are started in the block."""
     try:
         saved_descriptor = os.dup(2)
     except OSError:  # standard error is closed
@@ -245,7 +245,8 @@ def _errors_to(path: Path) -> Iterator[None]:
         os.close(file)
 
 
-def _not_started(log: Path, error: Exception) -> PvdmError:
+def _not_started_error(log: Path, error: Exception) -> PvdmError:
+    """The error with the first line of the exception, and the last line of the log."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     with contextlib.suppress(OSError):
         lines += [line.strip() for line in log.read_text("utf-8", "replace").splitlines() if line.strip()][-1:]

@@ -1,1 +1,1 @@
-"""Iceberg as pvdm reads and writes it: formats, tables and files; calls models, errors and fault points only."""
+"""Iceberg as pvdm reads and writes it: formats, tables, files. Imports only `model`, `errors` and `fault` of pvdm."""

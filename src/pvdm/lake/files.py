@@ -15,7 +15,7 @@ from pvdm import fault
 from pvdm.errors import Code, VerificationError
 from pvdm.lake.paths import Location, Pointer, parse_location
 from pvdm.lake.stores.store import UNFINISHED_PREFIX, WriteHooks, read, translate_errors
-from pvdm.lake.stores.stores import Place, Stores, location_of
+from pvdm.lake.stores.stores import ConfiguredPath, Stores, location_of
 
 _READ_MAX_BYTES: Final = 2_147_483_647  # a larger file is read in part, so its hash differs
 # The names that `write` makes: the revision, and 128 random bits.
@@ -30,7 +30,7 @@ _FAULT_POINTS: Final = WriteHooks(  # where tests can stop a write
 
 @dataclass(frozen=True, slots=True)
 class FoundFile:
-    """A metadata file, or one of the vault (manifests and data). If it is `unfinished`, it has its temporary name."""
+    """A metadata file, or one of the vault (manifests and data). An unfinished file still has its temporary name."""
 
     location: str
     modified_seconds: float  # since 1970
@@ -45,7 +45,7 @@ class FoundFile:
 class MetadataFiles:
     """The Steward's folder of metadata files. Each table or view has a folder in it, named by its UUID."""
 
-    def __init__(self, root: Place, stores: Stores | None = None) -> None:
+    def __init__(self, root: ConfiguredPath, stores: Stores | None = None) -> None:
         self._root = location_of(root)
         self._store = (stores or Stores()).for_writing(self._root)
 

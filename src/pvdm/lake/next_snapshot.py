@@ -112,7 +112,7 @@ def next_snapshot(
         "timestamp-ms": now_ms,
         "manifest-list": place(name),
         "schema-id": metadata.current_schema_id,
-        "summary": dict(_summary(head_manifests.totals(), change, writer.removed)),
+        "summary": dict(_make_summary(head_manifests.totals(), change, writer.removed)),
     }
     if metadata.format_version > 2:
         first_row_id = metadata.next_row_id or 0
@@ -122,7 +122,7 @@ def next_snapshot(
     removed_data = [file for file in writer.removed if file.content is FileContent.DATA]
     return NewSnapshot(
         snapshot_id,
-        _updates(snapshot, branch, ref),
+        _make_updates(snapshot, branch, ref),
         files,
         hashlib.sha256(written.data).hexdigest(),
         _count_rows(removed_data),
@@ -131,7 +131,7 @@ def next_snapshot(
     )
 
 
-def _updates(snapshot: dict[str, Json], branch: str, ref: SnapshotRef | None) -> tuple[Json, ...]:
+def _make_updates(snapshot: dict[str, Json], branch: str, ref: SnapshotRef | None) -> tuple[Json, ...]:
     """The updates that add the snapshot and move the branch. They repeat the branch's retention, else it is lost."""
     update: dict[str, Json] = {} if ref is None else {key: ref.raw[key] for key in RETENTION_KEYS if key in ref.raw}
     update |= {"action": "set-snapshot-ref", "ref-name": branch, "type": "branch"}
@@ -168,7 +168,8 @@ class _Writer:
         """Merge the manifests into one. Removed files become DELETED; others keep their sequence numbers."""
         version = self.metadata.format_version
         entries = []
-        for entry in (entry for manifest in group for entry in manifest.entries if entry.is_live):
+        live = [entry for manifest in group for entry in manifest.entries if entry.is_live]
+        for entry in live:
             if is_removed(entry):
                 self.removed.append(entry.data_file)
                 entries.append(write.as_deleted(entry, self.snapshot_id, version))
@@ -287,9 +288,8 @@ class _HeadManifests:
         manifest = read_listed(self._writer.metadata, listed, self._files)
         expected, got = self._hashes.get(listed.manifest_path), self._files.hashes[listed.manifest_path]
         if expected not in (None, got):
-            raise Code.VAULT_DAMAGED(
-                reason="manifest_changed", expected=expected, got=f"{got} for {listed.manifest_path}"
-            )
+            got = f"{got} for {listed.manifest_path}"
+            raise Code.VAULT_DAMAGED(reason="manifest_changed", expected=expected, got=got)
         if self._check is not None:
             self._check.add(manifest)
         return manifest
@@ -361,7 +361,7 @@ def _split_by_size(group: Sequence[ManifestFile]) -> Iterator[list[ManifestFile]
         yield part
 
 
-def _summary(totals: Mapping[str, str], change: SnapshotChange, removed: Sequence[DataFile]) -> dict[str, str]:
+def _make_summary(totals: Mapping[str, str], change: SnapshotChange, removed: Sequence[DataFile]) -> dict[str, str]:
     """The summary with the keys of Iceberg's writers; totals continue from the head if it has them."""
     data = [file for file in removed if file.content is FileContent.DATA]
     deletes = [file for file in removed if file.content is not FileContent.DATA]

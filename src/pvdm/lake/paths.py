@@ -22,7 +22,7 @@ _SCHEME_ALIASES: Final = {"s3a": "s3", "s3n": "s3"}
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 # Without `*`, which in an access policy would mean every bucket, and without `@`, which follows a credential.
 _AUTHORITY: Final = re.compile(r"[A-Za-z0-9._:\[\]-]+")
-# An escaped letter, digit or dot would be a second name of a file, and some readers take an escaped slash as a folder.
+# An escaped letter, digit or dot would be a second name of a file. Some readers take an escaped slash for a separator.
 _NEEDLESS_ESCAPE: Final = re.compile(r"%(?:3[0-9]|[46][1-9a-f]|[57][0-9a]|2[def]|5f)", re.IGNORECASE)
 
 
@@ -111,8 +111,8 @@ def _parse(text: str) -> Location:
     # A bucket has no port. A colon may belong to a credential whose secret has a slash: `key:sec/ret@bucket`.
     if _AUTHORITY.fullmatch(authority) is None or (scheme == "s3" and ":" in authority):
         raise _invalid("a bucket by its plain name, without credentials", text)
-    # In an object store `a//b` is another object than `a/b`, and both would have one normal form.
-    if "" in path.rstrip("/").split("/")[:-1] or path.startswith("/") or path.endswith("//"):
+    # In an object store `a//b` is another object than `a/b`, but both would have the same normal form.
+    if path.startswith("/") or "//" in path:
         raise _invalid("a path without empty parts", text)
     return Location(scheme, authority, _split(path, text))
 
@@ -122,6 +122,7 @@ _parse_cached: Final = functools.lru_cache(maxsize=_CACHED_LOCATIONS_MAX)(_parse
 
 
 def _parse_file(rest: str, text: str) -> Location:
+    """The local file of a location: `rest` is its part after the scheme; `text` is the whole of it, for errors."""
     if rest.startswith("//"):
         authority, slash, path = rest[2:].partition("/")
         if authority not in ("", "localhost") or not slash:
@@ -133,7 +134,7 @@ def _parse_file(rest: str, text: str) -> Location:
 
 
 def _split(path: str, text: str) -> tuple[str, ...]:
-    """The parts of the path; `text` is the whole location, for errors."""
+    """The parts of the path, checked; `text` is the whole location, for errors."""
     if any(mark in path for mark in ("?", "#", "\\")):
         raise _invalid("a path without `?`, `#` and backslashes", text)
     parts = tuple(part for part in path.split("/") if part)

@@ -36,7 +36,7 @@ class PrefixFile:
 
 
 def prefix_at(root: Location, folder: Location, stores: Stores | None = None) -> Prefix:
-    """An attempt's folder below `root`. Raises for `root` itself and for folders elsewhere."""
+    """Access to an attempt's folder. Raises unless it is below `root`. Object stores are found in `stores`."""
     if not folder.is_under(root) or folder == root:
         raise Code.PREFIX_REFUSED(reason="prefix_outside", expected=f"below {root}", got=str(folder))
     if folder.scheme == "file":
@@ -108,7 +108,7 @@ class LocalPrefix:
         """Open the folder without following links. Missing folders of its path are created."""
         opened = os.open(self._root.local, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         for part in folder.parts[len(self._root.parts) :]:
-            with _closing(opened):
+            with _closing(opened):  # the folder above `part`
                 with contextlib.suppress(FileExistsError):
                     os.mkdir(part, dir_fd=opened)
                     os.fsync(opened)
@@ -120,7 +120,7 @@ class LocalPrefix:
         """Open the folder from the root without following links; None if it is missing or behind a link."""
         opened: int | None = os.open(self._root.local, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         for part in folder.parts[len(self._root.parts) :]:
-            with _closing(opened):
+            with _closing(opened):  # the folder above `part`
                 opened = _open_below(opened, part)
         with _closing(opened):
             yield opened

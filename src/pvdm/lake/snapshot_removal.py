@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final
 
 from pvdm.lake.format.json_document import Json
@@ -65,14 +66,15 @@ def expired_history(metadata: TableMetadata, now_ms: int, *, held: Collection[in
         return frozenset()
     min_count, max_age_ms = limits
     newest_first = tuple(metadata.ancestry(metadata.current_snapshot_id))
-    is_old = [at >= min_count and now_ms - each.timestamp_ms > max_age_ms for at, each in enumerate(newest_first)]
+    is_old = [i >= min_count and now_ms - each.timestamp_ms > max_age_ms for i, each in enumerate(newest_first)]
     keep_count = is_old.index(True) if True in is_old else len(newest_first)
-    positions = {each.snapshot_id: at for at, each in enumerate(newest_first)}
-    needed = [positions[each] for each in held if each in positions]
+    positions = {each.snapshot_id: i for i, each in enumerate(newest_first)}
+    needed = [positions[snapshot_id] for snapshot_id in held if snapshot_id in positions]
     for name, ref in metadata.refs.items():
         if name != MAIN:
-            in_main = (positions.get(each.snapshot_id) for each in metadata.ancestry(ref.snapshot_id))
-            needed.append(next((at for at in in_main if at is not None), -1))  # -1: the ref was not made from main
+            ids = (each.snapshot_id for each in metadata.ancestry(ref.snapshot_id))
+            in_main = (positions[snapshot_id] for snapshot_id in ids if snapshot_id in positions)
+            needed += islice(in_main, 1)  # where the ref left main; nothing if it was not made from main
     keep_count = max(keep_count, 1 + max(needed, default=-1))
     return frozenset(each.snapshot_id for each in newest_first[keep_count:])
 
@@ -89,10 +91,10 @@ def _retention_limits(metadata: TableMetadata) -> tuple[int, int] | None:
     properties = metadata.properties
     if min_count is None and age_ms is None and properties.keys().isdisjoint((SNAPSHOTS_PROPERTY, AGE_PROPERTY)):
         return None
-    min_count = _number(properties.get(SNAPSHOTS_PROPERTY, "1")) if min_count is None else min_count
-    age_ms = _number(properties.get(AGE_PROPERTY, str(AGE_DEFAULT_MS))) if age_ms is None else age_ms
+    min_count = _parse_number(properties.get(SNAPSHOTS_PROPERTY, "1")) if min_count is None else min_count
+    age_ms = _parse_number(properties.get(AGE_PROPERTY, str(AGE_DEFAULT_MS))) if age_ms is None else age_ms
     return None if min_count is None or age_ms is None else (max(1, min_count), age_ms)
 
 
-def _number(text: str) -> int | None:
+def _parse_number(text: str) -> int | None:
     return int(text) if _DIGITS.fullmatch(text) else None

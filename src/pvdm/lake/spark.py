@@ -29,8 +29,8 @@ AWS_BUNDLE: Final = "org.apache.iceberg:iceberg-aws-bundle:1.12.0"
 EXTENSIONS: Final = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 CATALOG_CLASS: Final = "org.apache.iceberg.spark.SparkCatalog"
 _CATALOG_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
-_RESERVED: Final = frozenset({"spark_catalog", "system"})
-_PACKAGES: Final = "spark.jars.packages"
+_RESERVED_CATALOG_NAMES: Final = frozenset({"spark_catalog", "system"})
+_PACKAGES_SETTING: Final = "spark.jars.packages"
 _CONNECT_MODULE: Final = "pyspark.sql.connect"
 _JAVA_LEAST: Final = 17
 _JAVA_VERSION: Final = re.compile(r'version "(\d+)')
@@ -50,7 +50,7 @@ class SparkCatalog:
     token_id: str | None = None
 
     def __post_init__(self) -> None:
-        if not _CATALOG_NAME.fullmatch(self.name) or self.name.lower() in _RESERVED:
+        if not _CATALOG_NAME.fullmatch(self.name) or self.name.lower() in _RESERVED_CATALOG_NAMES:
             raise Code.IDENTIFIER_INVALID(reason="spark_catalog_name", got=ascii(self.name)[:80])
 
     @property
@@ -182,8 +182,8 @@ def _new_session_settings(given: Mapping[str, str], *, object_store: bool = Fals
     if object_store:
         packages["iceberg-aws-bundle"] = AWS_BUNDLE
     for name, package in packages.items():
-        if name not in settings.get(_PACKAGES, "") and name not in given.get("spark.jars", ""):
-            settings[_PACKAGES] = _join(",", settings.get(_PACKAGES), package)
+        if name not in settings.get(_PACKAGES_SETTING, "") and name not in given.get("spark.jars", ""):
+            settings[_PACKAGES_SETTING] = _join(",", settings.get(_PACKAGES_SETTING), package)
     return settings
 
 
@@ -192,7 +192,7 @@ def _require_same(spark: SparkSession, wanted: Mapping[str, str], master: str | 
     master_setting = {} if master is None else {"spark.master": master}
     for key, value in {**wanted, **master_setting}.items():
         found = spark.conf.get(key, None)
-        is_list = key in (_PACKAGES, "spark.sql.extensions")
+        is_list = key in (_PACKAGES_SETTING, "spark.sql.extensions")
         if found != value and not (is_list and value in (found or "")):
             words = f"a Spark session is running with another {key}"
             got = "none" if found is None else found[:200]
@@ -207,16 +207,16 @@ def _require_classic(config: Mapping[str, str]) -> None:
 
 
 # Not a secret: a trust store holds public certificates only. Java needs a password; its own store has this one too.
-_PASSWORD: Final = "changeit"  # noqa: S105
+_TRUST_STORE_PASSWORD: Final = "changeit"  # noqa: S105
 _TRUST_STORE_NAME: Final = "pvdm-trust.p12"
-_DRIVER_OPTIONS: Final = "spark.driver.defaultJavaOptions"
-_EXECUTOR_OPTIONS: Final = "spark.executor.defaultJavaOptions"
-_FILES: Final = "spark.files"
+_DRIVER_OPTIONS_SETTING: Final = "spark.driver.defaultJavaOptions"
+_EXECUTOR_OPTIONS_SETTING: Final = "spark.executor.defaultJavaOptions"
+_FILES_SETTING: Final = "spark.files"
 CA_FILE_MAX_BYTES: Final = 16 * 1024 * 1024
 
 
 def with_trust_store(config: Mapping[str, str], ca_file: Path) -> dict[str, str]:
-    """Write a trust store, and return settings with which driver and executors trust these authorities too.
+    """Write a trust store. Returns settings with which driver and executors also trust the authorities in `ca_file`.
 
     The settings have an effect only when Java starts. Java uses the last of equal options, so the caller's come last.
     The store is removed when this process ends.
@@ -224,24 +224,24 @@ def with_trust_store(config: Mapping[str, str], ca_file: Path) -> dict[str, str]
     folder = Path(tempfile.mkdtemp(prefix="pvdm-trust-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     store = folder / _TRUST_STORE_NAME
-    store.write_bytes(trust_store(ca_file))
+    store.write_bytes(make_trust_store(ca_file))
     return {
         **config,
-        _DRIVER_OPTIONS: _join(" ", _java_options(str(store)), config.get(_DRIVER_OPTIONS)),
+        _DRIVER_OPTIONS_SETTING: _join(" ", _java_options(str(store)), config.get(_DRIVER_OPTIONS_SETTING)),
         # Spark copies the file to the working folder of each executor.
-        _EXECUTOR_OPTIONS: _join(" ", _java_options(_TRUST_STORE_NAME), config.get(_EXECUTOR_OPTIONS)),
-        _FILES: _join(",", config.get(_FILES), str(store)),
+        _EXECUTOR_OPTIONS_SETTING: _join(" ", _java_options(_TRUST_STORE_NAME), config.get(_EXECUTOR_OPTIONS_SETTING)),
+        _FILES_SETTING: _join(",", config.get(_FILES_SETTING), str(store)),
     }
 
 
-def trust_store(ca_file: Path) -> bytes:
+def make_trust_store(ca_file: Path) -> bytes:
     """A PKCS#12 trust store of the system's certificate authorities and those of a PEM file."""
     from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, pkcs12
 
     # By their bytes, so that the store has each certificate once.
     by_bytes = {each.public_bytes(Encoding.DER): each for each in (*_system_certificates(), *_certificates(ca_file))}
-    entries = [pkcs12.PKCS12Certificate(each, f"ca-{at}".encode()) for at, each in enumerate(by_bytes.values())]
-    return pkcs12.serialize_java_truststore(entries, BestAvailableEncryption(_PASSWORD.encode()))
+    entries = [pkcs12.PKCS12Certificate(each, f"ca-{i}".encode()) for i, each in enumerate(by_bytes.values())]
+    return pkcs12.serialize_java_truststore(entries, BestAvailableEncryption(_TRUST_STORE_PASSWORD.encode()))
 
 
 def _certificates(ca_file: Path) -> list[Certificate]:
@@ -276,7 +276,7 @@ def _system_certificates() -> list[Certificate]:
 
 
 def _java_options(store: str) -> str:
-    options = {"trustStore": store, "trustStoreType": "PKCS12", "trustStorePassword": _PASSWORD}
+    options = {"trustStore": store, "trustStoreType": "PKCS12", "trustStorePassword": _TRUST_STORE_PASSWORD}
     return " ".join(f"-Djavax.net.ssl.{name}={value}" for name, value in options.items())
 
 
@@ -297,5 +297,5 @@ def cause_of(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     causes = [line.removeprefix(_CAUSE) for line in lines if line.startswith(_CAUSE)]
     others = [line.removeprefix(":").strip() for line in lines if not line.startswith(PY4J_CALL_PREFIX)]
-    found = (causes[-1:] or others or [type(error).__name__])[0]
-    return _PACKAGE.sub("", found, count=1)[:_CAUSE_MAX_CHARACTERS]
+    candidates = causes[-1:] or others or [type(error).__name__]
+    return _PACKAGE.sub("", candidates[0], count=1)[:_CAUSE_MAX_CHARACTERS]

@@ -17,7 +17,7 @@ from pvdm.lake.files import FoundFile
 from pvdm.lake.paths import Location, parse_location
 from pvdm.lake.stores.local import NOT_PLAIN_ERRNOS, LocalStore
 from pvdm.lake.stores.store import UNFINISHED_PREFIX, ListedFile, WriteHooks, read, translate_errors
-from pvdm.lake.stores.stores import Place, Stores, location_of
+from pvdm.lake.stores.stores import ConfiguredPath, Stores, location_of
 
 VAULT_NAME_MAX_CHARACTERS: Final = 200
 
@@ -38,7 +38,7 @@ class VaultKind(StrEnum):
 class Vault:
     """Files of the Steward that are written whole, synced with their folder, and never overwritten."""
 
-    def __init__(self, root: Place, stores: Stores | None = None) -> None:
+    def __init__(self, root: ConfiguredPath, stores: Stores | None = None) -> None:
         self.root = location_of(root)
         self._store = (stores or Stores()).for_writing(self.root)
 

@@ -1,4 +1,4 @@
-"""The ledger: one database of workloads, nonces, proofs and events. May call `model`, `lake.paths` and `errors`."""
+"""The ledger: the Steward's database. May import `model`, `lake.paths`, `errors` and `fault`, besides itself."""
 
 from pvdm.ledger.engine import Ledger, open_ledger
 from pvdm.ledger.unit import Unit

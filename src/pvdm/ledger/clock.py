@@ -89,8 +89,8 @@ class LedgerClock:
 
     A start compares the wall clock with two others: the database server's (`second_micros`), if it has one, and the
     host's monotonic clock, if the ledger has a mark of this boot (`boot` is the id of the kernel's run). Without such
-    a mark, an absence longer than `CLOCK_ABSENCE_MAX_SECONDS` is a jump. With neither clock, the start cannot tell a
-    shorter absence from a jump: it sets `absence` if that is longer than `CLOCK_ABSENCE_QUIET_MAX_SECONDS`.
+    a mark, an absence longer than `CLOCK_ABSENCE_MAX_SECONDS` is a jump. With neither clock, a start cannot tell a
+    shorter absence from a jump. It reports one longer than `CLOCK_ABSENCE_QUIET_MAX_SECONDS` in `absence`.
     """
 
     def __init__(
@@ -114,6 +114,7 @@ class LedgerClock:
         strictest = min(_list_bounds(newest_event, by_uptime, second_micros), default=_StartBound(host, host))
         start = host if host <= strictest.latest_micros else strictest.trusted_micros
         self._restart_at(start if newest_event is None else max(newest_event, start))
+        # The time that another clock showed at a jump which no operator has confirmed yet, or None.
         self._jumped_to = None if host <= max(strictest.latest_micros, self._base) else host
         self.absence: Absence | None = None
         has_second_clock = by_uptime is not None or second_micros is not None
@@ -122,7 +123,7 @@ class LedgerClock:
             self.absence = Absence(newest_event, self._base)
 
     def now_micros(self) -> int:
-        """The time. Raises `clock_jumped` after a jump, until an operator confirms it."""
+        """The time in microseconds since 1970. Raises `clock_jumped` after a jump, until an operator confirms it."""
         with self._lock:
             return self._advance(self._wall())
 
@@ -135,7 +136,7 @@ class LedgerClock:
                 return self._extrapolate()
 
     def synchronize(self) -> None:
-        """Advance to the ledger's latest time, if another Steward wrote a later one. Raises `clock_jumped`."""
+        """Advance to the ledger's latest time, if it is later: another Steward wrote it. Raises `clock_jumped`."""
         with self._ledger.read() as unit:
             newest_event = events.high_water_micros(unit)
         if newest_event is not None:
@@ -143,7 +144,7 @@ class LedgerClock:
                 self._advance(newest_event)
 
     def is_ready(self) -> bool:
-        """Whether `now_micros` gives a time."""
+        """Whether `now_micros` returns a time, because no jump waits for an operator."""
         try:
             self.now_micros()
         except UnavailableError:
@@ -218,7 +219,7 @@ class LedgerClock:
         return seen - self._base - elapsed > CLOCK_STEP_MAX_SECONDS * _MICROS + elapsed // _DRIFT_DIVISOR
 
     def _advance(self, seen: int) -> int:
-        """The new time, given the time `seen` of another clock. Raises `clock_jumped`. The caller holds the lock."""
+        """The new time, given the time `seen` on another clock. Raises `clock_jumped`. The caller holds the lock."""
         elapsed = self._elapsed()
         ahead = seen - self._base - elapsed
         if self._is_jump(seen):
@@ -233,7 +234,7 @@ class LedgerClock:
 
 def _bound_by_uptime(unit: Unit, boot: str, monotonic: Callable[[], int]) -> _StartBound | None:
     """The bound by the time elapsed since the newest mark on this boot; None without such a mark."""
-    mark = events.newest(unit, "clock_mark", "clock", boot) if boot else None
+    mark = events.find_newest(unit, "clock_mark", "clock", boot) if boot else None
     if mark is None or mark.new is None:
         return None
     elapsed = max(0, monotonic() - int(mark.new["monotonic_micros"]))

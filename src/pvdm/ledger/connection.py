@@ -1,7 +1,8 @@
 """One pooled connection in one transaction: constant statements go to the driver, others through SQLAlchemy.
 
-SQLAlchemy takes ten times as long to send a statement as SQLite takes to run it, and a commit of the catalog mostly
-runs constant statements. They are compiled once. Both ways raise SQLAlchemy's errors; `translate` makes pvdm errors.
+A constant statement is built once per process; only its bound values differ. Its compiled SQL is cached, because
+SQLAlchemy takes ten times as long to send a statement as SQLite takes to run it. Either way an error is raised as
+SQLAlchemy's; callers turn it into a pvdm error with `translate_error`.
 """
 
 from __future__ import annotations
@@ -32,12 +33,12 @@ _REPEATABLE_READ: Final = 3
 T = TypeVar("T")
 Row: TypeAlias = Mapping[Any, Any]
 
-# What `_compile` returned, by statement and dialect. It holds only the constant statements of `pvdm.ledger`.
+# The results of `_compile`, by statement and dialect.
 _COMPILED: Final[dict[tuple[Executable, str], tuple[str, tuple[str, ...] | None, Mapping[str, Any]]]] = {}
 
 
 def record_from(record: type[T], row: Row, **converted: Any) -> T:
-    """Build a slotted dataclass. Its fields are the columns of the same names, except those given in `converted`."""
+    """Build a slotted dataclass. Its fields get the row's columns of the same names, except those in `converted`."""
     names = record.__slots__  # type: ignore[attr-defined]
     fields = {name: row[name] for name in names if name not in converted}
     converters = _field_converters(record)  # type: ignore[arg-type]
@@ -47,7 +48,7 @@ def record_from(record: type[T], row: Row, **converted: Any) -> T:
 
 @functools.cache
 def _field_converters(record: type[Any]) -> dict[str, Callable[[Any], Any]]:
-    """The functions that convert the values of a record's fields, for enumerations and for bytes."""
+    """For each field that is an enumeration or bytes: the function that converts the column's value."""
     converters: dict[str, Callable[[Any], Any]] = {}
     for name, field_type in get_type_hints(record).items():
         if isinstance(field_type, type) and issubclass(field_type, StrEnum):
@@ -62,13 +63,13 @@ def _to_bytes(value: str | bytes | memoryview) -> bytes:
     return value.encode() if isinstance(value, str) else bytes(value)
 
 
-def read_row(convert: Callable[[Row], T], row: Row | None) -> T | None:
-    """The record that `convert` makes from the row; None without a row."""
+def convert_if_found(convert: Callable[[Row], T], row: Row | None) -> T | None:
+    """What `convert` makes from the row; None if a query found no row."""
     return None if row is None else convert(row)
 
 
-def read_record(record: type[T], row: Row | None) -> T | None:
-    """The record of the row (`record_from`); None without a row."""
+def record_if_found(record: type[T], row: Row | None) -> T | None:
+    """The record of the row (`record_from`); None if a query found no row."""
     return None if row is None else record_from(record, row)
 
 
@@ -80,11 +81,11 @@ class TransactionConnection:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._dialect = engine.dialect
-        self._connection: Connection | None = None
+        self._connection: Connection | None = None  # SQLAlchemy's, once `as_sqlalchemy` has made it
         try:
             self._pooled: PoolProxiedConnection = engine.raw_connection()
         except self._dialect.loaded_dbapi.Error as error:
-            raise self._to_dbapi_error(error, lost=False) from error
+            raise self._to_sqlalchemy_error(error, lost=False) from error
 
     @property
     def is_sqlite(self) -> bool:
@@ -92,21 +93,21 @@ class TransactionConnection:
         return self._dialect.name == "sqlite"
 
     def begin(self, *, writing: bool) -> None:
-        """Begin the transaction. One that is not `writing` cannot write."""
-        with self._translate_errors():
+        """Begin the transaction. Unless it is `writing`, the database refuses changes in it."""
+        with self._convert_driver_errors():
             driver = self._pooled.driver_connection
             assert driver is not None  # noqa: S101 - the connection was just taken from the pool
             if self.is_sqlite:
                 # A writer takes the lock at once; a reader's connection refuses to write.
                 if self._pooled.info.get(_MAY_WRITE) != writing:
-                    self._pooled.info.pop(_MAY_WRITE, None)
+                    self._pooled.info.pop(_MAY_WRITE, None)  # unknown, should the PRAGMA fail
                     driver.execute(f"PRAGMA query_only = {'OFF' if writing else 'ON'}")
                     self._pooled.info[_MAY_WRITE] = writing
                 driver.execute("BEGIN IMMEDIATE" if writing else "BEGIN")
             else:
                 # psycopg sends BEGIN with these settings before the first statement.
                 driver.isolation_level = _READ_COMMITTED if writing else _REPEATABLE_READ
-                driver.read_only = None if writing else True
+                driver.read_only = None if writing else True  # None: the server's default
 
     def as_sqlalchemy(self) -> Connection:
         """The same connection for SQLAlchemy, in the same transaction."""
@@ -120,7 +121,7 @@ class TransactionConnection:
         with self._run(statement, values) as cursor:
             rows = cursor.fetchmany(2)
             if len(rows) > 1:
-                raise AssertionError("the statement finds at most one row")
+                raise AssertionError("the statement found more than one row")
             names = [column[0] for column in cursor.description or ()]
             return dict(zip(names, rows[0], strict=True)) if rows else None
 
@@ -135,7 +136,7 @@ class TransactionConnection:
             if self._connection is not None:
                 self._connection.commit()
             else:
-                with self._translate_errors():
+                with self._convert_driver_errors():
                     self._pooled.commit()
         except SQLAlchemyError:
             self._discard()
@@ -146,10 +147,10 @@ class TransactionConnection:
         try:
             if self._connection is not None:
                 if self._connection.in_transaction():
-                    self._connection.rollback()  # first: after a `close` that fails half way, `_discard` would fail too
+                    self._connection.rollback()  # first: after a `close` that failed half way, `_discard` fails too
                 self._connection.close()
             elif self._pooled.is_valid:
-                with self._translate_errors():
+                with self._convert_driver_errors():
                     self._pooled.rollback()
                     self._pooled.close()
         except SQLAlchemyError:
@@ -166,7 +167,7 @@ class TransactionConnection:
     def _run(self, statement: Executable, values: Mapping[str, Any]) -> Iterator[DBAPICursor]:
         sql, order, constants = _compile(statement, self._dialect)
         named = {**constants, **values}
-        with self._translate_errors():
+        with self._convert_driver_errors():
             cursor = self._pooled.cursor()
             try:
                 cursor.execute(sql, named if order is None else tuple(named[name] for name in order))
@@ -175,15 +176,15 @@ class TransactionConnection:
                 cursor.close()
 
     @contextlib.contextmanager
-    def _translate_errors(self) -> Iterator[None]:
-        """Raise the driver's errors as SQLAlchemy's. A lost connection cannot roll back; `close` discards it."""
+    def _convert_driver_errors(self) -> Iterator[None]:
+        """Raise the driver's errors as SQLAlchemy's, which say whether the connection was lost."""
         try:
             yield
         except self._dialect.loaded_dbapi.Error as error:
             lost = self._dialect.is_disconnect(error, self._pooled.dbapi_connection, None)
-            raise self._to_dbapi_error(error, lost=lost) from error
+            raise self._to_sqlalchemy_error(error, lost=lost) from error
 
-    def _to_dbapi_error(self, error: Exception, *, lost: bool) -> BaseException:
+    def _to_sqlalchemy_error(self, error: Exception, *, lost: bool) -> BaseException:
         base = self._dialect.loaded_dbapi.Error
         options: dict[str, Any] = {"hide_parameters": True, "connection_invalidated": lost, "dialect": self._dialect}
         translated = DBAPIError.instance(None, None, error, base, **options)
@@ -198,6 +199,7 @@ def _compile(statement: Executable, dialect: Dialect) -> tuple[str, tuple[str, .
         assert isinstance(statement, ClauseElement)  # noqa: S101 - all statements here are made by SQLAlchemy
         compiled: Any = statement.compile(dialect=dialect)
         order = tuple(compiled.positiontup) if compiled.positional else None
+        # Values that are written into the statement. A parameter that each run binds has the value None here.
         constants = {name: value for name, value in compiled.params.items() if value is not None}
         cached = _COMPILED[statement, dialect.name] = (str(compiled), order, constants)
     return cached
@@ -215,8 +217,8 @@ _BUSY: Final = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 _DAMAGED: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 
 
-def translate(error: SQLAlchemyError, phase: Phase) -> PvdmError:
-    """The pvdm error for a database error. It shows a state or result code and no value of any row."""
+def translate_error(error: SQLAlchemyError, phase: Phase) -> PvdmError:
+    """The pvdm error for a database error. It shows the database's error code, and no value of any row."""
     if isinstance(error, PoolTimeoutError):
         return Code.LEDGER_UNAVAILABLE("no connection to the ledger became free in time", reason="ledger_busy")
     if not isinstance(error, DBAPIError):
@@ -260,17 +262,18 @@ def _translate_postgresql(error: DBAPIError, phase: Phase) -> PvdmError:
         return Code.LEDGER_UNAVAILABLE(reason="ledger_busy", result=state)
     if state == REFUSED_SQLSTATE or state.startswith("23"):  # one of the ledger's triggers, or a constraint
         return _constraint_error(_first_line(error.orig), state)
-    # Resources, the server's system, authorization, an unknown database, a transaction that may not write.
+    # 53: resources. 58: the server's system. 28: authorization. 3D: unknown database. 25: invalid transaction state.
     if state.startswith(("53", "58", "28", "3D", "25")):
         return Code.LEDGER_UNAVAILABLE("the ledger cannot be read or written", reason="ledger_unreachable", got=state)
     return Code.BUG("the ledger was used wrongly", reason="ledger_misused", got=f"{state}: {_first_line(error.orig)}")
 
 
-def _constraint_error(message: str, code: str) -> PvdmError:
+def _constraint_error(message: str, result: str) -> PvdmError:
+    """The error of one of the ledger's triggers, or else of a constraint. `result` is the database's error code."""
     if REFUSED_PREFIX in message:
         rule = message.rpartition(REFUSED_PREFIX)[2]
-        return Code.LEDGER_RULE(f"a rule of the ledger refuses the change: {rule}", result=code)
-    return Code.RECORD_DIFFERS(reason="ledger_constraint", got=message, result=code)
+        return Code.LEDGER_RULE(f"a rule of the ledger refuses the change: {rule}", result=result)
+    return Code.RECORD_DIFFERS(reason="ledger_constraint", got=message, result=result)
 
 
 def _first_line(error: BaseException | None) -> str:

@@ -1,7 +1,7 @@
 """Open a ledger by URL: SQLite for one host, PostgreSQL for several. Settings that durability needs are enforced.
 
-On PostgreSQL a writing transaction runs at READ COMMITTED with explicit locks, not SERIALIZABLE; a reading one runs at
-REPEATABLE READ. A key, a locked row or a named lock enforces each rule. A statement after a lock must see what the
+On PostgreSQL a reading transaction runs at REPEATABLE READ, and a writing one at READ COMMITTED with explicit locks,
+not at SERIALIZABLE. A key, a locked row or a named lock enforces each rule. A statement after a lock must see what the
 lock's last holder committed. A serializable transaction would not see it, because its snapshot is older than the
 lock. Serializable writers of the step log (table `events`) would also abort each other without need.
 """
@@ -25,14 +25,14 @@ from sqlalchemy import URL, Connection, Engine, NullPool, Pool, QueuePool, creat
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from pvdm.errors import Code, ConflictError
-from pvdm.ledger.connection import Phase, translate
+from pvdm.ledger.connection import Phase, translate_error
 from pvdm.ledger.locks import ReaderWriterLock, file_lock, lock_names, session_lock, transaction_lock
 from pvdm.ledger.unit import Unit, begin
 
 T = TypeVar("T")
 
 TRANSACTION_TRIES_MAX: Final = 8
-TURNS_AT_ONCE_MAX: Final = 8  # how many threads of a Steward can hold a turn (`Ledger.take_turn`)
+TURNS_AT_ONCE_MAX: Final = 8  # how many threads of a Steward can hold or await a turn (`Ledger.take_turn`)
 CONNECTIONS_MAX: Final = 15
 _SYNCHRONOUS_EXTRA: Final = 3  # the number that `PRAGMA synchronous` returns for EXTRA
 _LEDGER_MODE: Final = 0o600
@@ -58,8 +58,9 @@ class Ledger:
         self._begin_process()
 
     def _begin_process(self) -> None:
-        """Set what belongs to one process. Only SQLite needs a lock among threads: PostgreSQL queues writers itself."""
+        """Set what belongs to one process, at first and after a fork."""
         self._process = os.getpid()
+        # Only SQLite needs a lock among threads: PostgreSQL queues writers itself.
         self._lock = ReaderWriterLock(self._timeouts.busy_seconds) if self.dialect == "sqlite" else None
         self._unpooled: Engine | None = None
         self._turn_pool: Engine | None = None
@@ -88,7 +89,7 @@ class Ledger:
         return begin(self._own_engine(), self._lock, writing=False, at_micros=0)
 
     def transact(self, work: Callable[[Unit], T], *, at_micros: int) -> T:
-        """Run the work and commit. Repeated only after a deadlock or a serialization failure, which changed nothing."""
+        """Run the work and commit. After a deadlock or a serialization failure, which changed nothing, try again."""
         for tries in range(1, TRANSACTION_TRIES_MAX + 1):
             try:
                 with self.write(at_micros=at_micros) as unit:
@@ -105,7 +106,7 @@ class Ledger:
         """Wait for the lock of this name among the ledger's Stewards, and hold it. It does not hold up transactions."""
         if self.file is not None:
             return file_lock(self.file, name, wait=True)
-        # Not in a unit of work: the holder of the lock may begin some.
+        # In a transaction of its own, not a unit of work: while the caller holds the lock, it may begin units.
         return transaction_lock(self._own_engine(), name)
 
     def try_lock(self, name: str) -> AbstractContextManager[bool]:
@@ -118,17 +119,17 @@ class Ledger:
         return session_lock(self._unpooled_engine(), name)
 
     @contextlib.contextmanager
-    def take_turn(self, names: Sequence[str]) -> Iterator[None]:
-        """Wait until the Stewards on the same PostgreSQL database that came first have finished with these tables.
+    def take_turn(self, tables: Sequence[str]) -> Iterator[None]:
+        """Wait until the Stewards that asked earlier for these tables have finished with them. Only on PostgreSQL.
 
         This only saves work: a caller that waits too long, or finds no free connection, goes on. SQLite serves one
-        Steward, whose threads wait in `TableQueues`.
+        Steward, whose threads wait in `TableQueues` (`catalog/commit.py`).
         """
         stack = contextlib.ExitStack()
         if self.dialect == "postgresql":
             with contextlib.suppress(SQLAlchemyError):
-                # Connections of their own: the holder of a turn needs another one for its transaction.
-                lock_names(stack.enter_context(self._turn_engine().begin()), [f"turn {name}" for name in names])
+                # A separate pool: the holder of a turn needs one more connection, for its transaction.
+                lock_names(stack.enter_context(self._turn_engine().begin()), [f"turn {name}" for name in tables])
         try:
             yield
         finally:
@@ -141,7 +142,7 @@ class Ledger:
         return Ledger(self._unpooled_engine(), timeouts=self._timeouts)
 
     def close(self) -> None:
-        """Close every pooled connection."""
+        """Close every pooled connection, except in a forked process: there they are the parent's."""
         for engine in (self._engine, self._turn_pool):
             if engine is not None:
                 engine.dispose(close=self._process == os.getpid())
@@ -173,21 +174,21 @@ class Ledger:
 
 def open_ledger(url: str, *, timeouts: Timeouts | None = None) -> Ledger:
     """Connect, set what durability needs, and refuse a database that cannot give it. Changes no schema."""
-    limits = timeouts or Timeouts()
-    return Ledger(_open(_parse(url), limits, poolclass=QueuePool), timeouts=limits)
+    timeouts = timeouts or Timeouts()
+    return Ledger(_open(_parse(url), timeouts, poolclass=QueuePool), timeouts=timeouts)
 
 
-def _open(url: URL, limits: Timeouts, *, poolclass: type[Pool]) -> Engine:
+def _open(url: URL, timeouts: Timeouts, *, poolclass: type[Pool]) -> Engine:
     """An engine whose database was reached and has the required settings."""
     open_engine = _open_sqlite if url.get_backend_name() == "sqlite" else _open_postgresql
-    engine = open_engine(url, limits, poolclass)
+    engine = open_engine(url, timeouts, poolclass)
     try:
-        with engine.connect() as connection:
+        with engine.connect() as connection:  # on SQLite, this runs `_set_pragmas`
             if engine.dialect.name == "postgresql":
                 _require_server_settings(connection)
     except SQLAlchemyError as error:
         engine.dispose()
-        raise translate(error, Phase.CONNECT) from None
+        raise translate_error(error, Phase.CONNECT) from None
     except BaseException:
         engine.dispose()
         raise
@@ -198,7 +199,7 @@ def _parse(url: str) -> URL:
     try:
         parsed = make_url(url)
     except ArgumentError:
-        raise Code.CONFIG_INVALID(reason="ledger_url_invalid", got="another form") from None
+        raise Code.CONFIG_INVALID(reason="ledger_url_invalid", got="no URL") from None
     match parsed.drivername:
         case "sqlite" | "sqlite+pysqlite":
             if parsed.database in (None, "", ":memory:") or str(parsed.database).startswith("file:") or parsed.query:
@@ -210,14 +211,14 @@ def _parse(url: str) -> URL:
             raise Code.CONFIG_INVALID(reason="ledger_url_invalid", got=other)
 
 
-def _open_sqlite(url: URL, limits: Timeouts, poolclass: type[Pool]) -> Engine:
+def _open_sqlite(url: URL, timeouts: Timeouts, poolclass: type[Pool]) -> Engine:
     _make_private(Path(str(url.database)))
-    engine = create_engine(url, hide_parameters=True, poolclass=poolclass, **_pool_options(limits, poolclass))
+    engine = create_engine(url, hide_parameters=True, poolclass=poolclass, **_pool_options(timeouts, poolclass))
 
     @event.listens_for(engine, "connect")
     def _configure(connection: sqlite3.Connection, _record: object) -> None:
         try:
-            _set_pragmas(connection, limits)
+            _set_pragmas(connection, timeouts)
         except BaseException:
             connection.close()
             raise
@@ -225,10 +226,10 @@ def _open_sqlite(url: URL, limits: Timeouts, poolclass: type[Pool]) -> Engine:
     return engine
 
 
-def _set_pragmas(connection: sqlite3.Connection, limits: Timeouts) -> None:
+def _set_pragmas(connection: sqlite3.Connection, timeouts: Timeouts) -> None:
     connection.isolation_level = None  # `TransactionConnection` begins transactions, not the driver
     for pragma in (
-        f"busy_timeout = {limits.busy_seconds * 1000}",
+        f"busy_timeout = {timeouts.busy_seconds * 1000}",
         "foreign_keys = ON",
         "recursive_triggers = ON",  # so that INSERT OR REPLACE fires the trigger against DELETE
         "synchronous = EXTRA",  # FULL does not sync the directory after the journal is unlinked
@@ -252,14 +253,12 @@ def _make_private(path: Path) -> None:
         message = "the ledger's file cannot be opened"
         raise Code.LEDGER_UNAVAILABLE(message, reason="ledger_unreachable", got=os.strerror(error.errno or 0)) from None
     if mode & _NOT_PRIVATE:
-        raise Code.LEDGER_MODE(
-            f"{path.name} can be read or written by others",
-            got=f"mode {mode:04o}",
-            hint=f"find out who could read or change it; then chmod 600 {path.name}",
-        )
+        message = f"{path.name} can be read or written by others"
+        hint = f"find out who could read or change it; then chmod 600 {path.name}"
+        raise Code.LEDGER_MODE(message, got=f"mode {mode:04o}", hint=hint)
 
 
-def _pool_options(limits: Timeouts, poolclass: type[Pool]) -> dict[str, Any]:
+def _pool_options(timeouts: Timeouts, poolclass: type[Pool]) -> dict[str, Any]:
     """How many connections there are, and how long to wait for one.
 
     Connections are kept open, because opening one costs more than most transactions. The last used one is used next,
@@ -268,14 +267,14 @@ def _pool_options(limits: Timeouts, poolclass: type[Pool]) -> dict[str, Any]:
     if poolclass is not QueuePool:
         return {}
     sizes = {"pool_size": CONNECTIONS_MAX, "max_overflow": 0, "pool_use_lifo": True}
-    return {**sizes, "pool_timeout": limits.connect_seconds}
+    return {**sizes, "pool_timeout": timeouts.connect_seconds}
 
 
-def _open_postgresql(url: URL, limits: Timeouts, poolclass: type[Pool], **pool_options: int) -> Engine:
+def _open_postgresql(url: URL, timeouts: Timeouts, poolclass: type[Pool], **pool_options: int) -> Engine:
     settings = {
-        "statement_timeout": limits.statement_seconds * 1000,
-        "lock_timeout": limits.busy_seconds * 1000,
-        "idle_in_transaction_session_timeout": limits.idle_seconds * 1000,
+        "statement_timeout": timeouts.statement_seconds * 1000,
+        "lock_timeout": timeouts.busy_seconds * 1000,
+        "idle_in_transaction_session_timeout": timeouts.idle_seconds * 1000,
         "synchronous_commit": "on",
         "client_min_messages": "warning",
         # If a host is gone, the server ends its transactions and locks within about 25 seconds (10 + 3 × 5).
@@ -289,16 +288,16 @@ def _open_postgresql(url: URL, limits: Timeouts, poolclass: type[Pool], **pool_o
         isolation_level="READ COMMITTED",
         pool_pre_ping=True,
         poolclass=poolclass,
-        **(_pool_options(limits, poolclass) | pool_options),
+        **(_pool_options(timeouts, poolclass) | pool_options),
         connect_args={
-            "connect_timeout": limits.connect_seconds,
+            "connect_timeout": timeouts.connect_seconds,
             "application_name": "pvdm",
             "client_encoding": "UTF8",  # a database in SQL_ASCII would give bytes
             "options": " ".join(f"-c {name}={value}" for name, value in settings.items()),
             "keepalives_idle": 10,
             "keepalives_interval": 5,
             "keepalives_count": 3,
-            "tcp_user_timeout": limits.statement_seconds * 1000,
+            "tcp_user_timeout": timeouts.statement_seconds * 1000,
         },
     )
 

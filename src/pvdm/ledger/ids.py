@@ -1,9 +1,9 @@
-"""Checks of texts before they are stored. Each returns its text; all but `require_size` raise `identifier_invalid`."""
+"""Checks of texts before they are stored. Each check returns its text or raises: `identifier_invalid`, unless noted."""
 
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Final, NoReturn
 
 from pvdm.errors import Code
 
@@ -16,7 +16,7 @@ REASON_MAX_CHARACTERS: Final = 4096
 
 
 def require_workload_id(value: str) -> str:
-    """1 to 128 letters, digits, dots, underscores and hyphens."""
+    """1 to 128 letters (a to z), digits, dots, underscores and hyphens."""
     return value if _WORKLOAD.fullmatch(value) else _refuse("workload id", _WORKLOAD_RULE, value)
 
 
@@ -36,7 +36,7 @@ def require_snapshot_id(value: str) -> str:
 
 
 def require_name(value: str, what: str, *, most: int = NAME_MAX_CHARACTERS) -> str:
-    """A text that is not empty, of limited length, and without NUL, which PostgreSQL cannot store."""
+    """A text of 1 to `most` characters without NUL, which PostgreSQL cannot store."""
     if 0 < len(value) <= most and "\x00" not in value:
         return value
     return _refuse(what, f"1 to {most} characters without NUL", value)
@@ -56,5 +56,5 @@ def require_reason(value: str) -> str:
     return _refuse("reason", f"at most {REASON_MAX_CHARACTERS} characters without NUL", value)
 
 
-def _refuse(what: str, expected: str, got: str) -> str:
+def _refuse(what: str, expected: str, got: str) -> NoReturn:
     raise Code.IDENTIFIER_INVALID(f"the {what} cannot be accepted", expected=expected, got=ascii(got[:80]))

@@ -23,7 +23,7 @@ from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import SQLAlchemyError
 
 from pvdm.errors import Code
-from pvdm.ledger.connection import Phase, translate
+from pvdm.ledger.connection import Phase, translate_error
 
 _LOCK_FILE_MODE: Final = 0o600
 
@@ -138,7 +138,7 @@ class ReaderWriterLock:
 
     @contextlib.contextmanager
     def committing(self) -> Iterator[None]:
-        """Hold the lock during a writer's commit, after the readers that have begun."""
+        """Hold the lock during a writer's commit: wait for the readers that have begun, and hold up new ones."""
         deadline = time.monotonic() + self._seconds
         with self._changed:
             granted = self._changed.wait_for(lambda: not self._committing, self._seconds)
@@ -156,7 +156,7 @@ class ReaderWriterLock:
 
 @contextlib.contextmanager
 def file_lock(database: Path, name: str, *, wait: bool) -> Iterator[bool]:
-    """Hold a named lock by a file beside an SQLite ledger; yields whether it is held. It ends with its process."""
+    """Hold a named lock: a locked file beside an SQLite ledger. Yields False if another process has it (no `wait`)."""
     digest = hashlib.sha256(name.encode()).hexdigest()[:16]
     path = database.with_name(f"{database.name}.alone-{digest}")
     try:
@@ -195,7 +195,7 @@ def _lock_file(path: Path, *, wait: bool) -> int | None:
 
 @contextlib.contextmanager
 def session_lock(engine: Engine, name: str) -> Iterator[bool]:
-    """Try to hold a PostgreSQL lock on a connection of its own, outside any transaction; yields whether it is held."""
+    """Try to hold a PostgreSQL lock on a connection of its own, without a transaction. Yields whether it is held."""
     key = {"key": lock_key(name)}
     with _translate_errors(), engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         yield bool(connection.execute(text("SELECT pg_try_advisory_lock(:key)"), key).scalar_one())
@@ -217,7 +217,7 @@ def _translate_errors() -> Iterator[None]:
     try:
         yield
     except SQLAlchemyError as error:
-        raise translate(error, Phase.WORK) from None
+        raise translate_error(error, Phase.WORK) from None
 
 
 def lock_names(connection: Connection, names: Iterable[str]) -> None:

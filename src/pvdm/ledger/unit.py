@@ -1,4 +1,4 @@
-"""The unit of work: one transaction that is committed only by `commit`. Code with other I/O refuses to run in it."""
+"""The unit of work: one database transaction. A thread or task has at most one; no file or HTTP call belongs in it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from pvdm import fault
 from pvdm.errors import Code
-from pvdm.ledger.connection import Phase, Row, TransactionConnection, record_from, translate
+from pvdm.ledger.connection import Phase, Row, TransactionConnection, record_from, translate_error
 from pvdm.ledger.locks import ReaderWriterLock, lock_key
 from pvdm.ledger.schema.record import events
 from pvdm.model import canonical_json
@@ -55,7 +55,7 @@ def acting_as(actor: Actor | None) -> Iterator[None]:
 
 
 def in_transaction() -> bool:
-    """Whether this thread or task is in a ledger transaction. Code that does other I/O refuses to run in one."""
+    """Whether this thread or task is in a ledger transaction. Then `begin` refuses to begin another one."""
     return _in_transaction.get()
 
 
@@ -65,19 +65,20 @@ def where_given(query: Select[Any], *conditions: tuple[ColumnElement[Any], objec
 
 
 def select_page(query: Select[Any], column: ColumnElement[Any], after: object, count: int | None) -> Select[Any]:
-    """The first `count` rows of the query above `after` in the column's order. None is no limit."""
+    """The query's first `count` rows whose column is above `after`, ordered by the column. None is no limit."""
     above = query if after is None else query.where(column > after)
     return above.order_by(column).limit(count)
 
 
 def _require_found(row: Row | None, reason: str, key: Mapping[str, str]) -> Row:
+    """The row. Raises `record_unknown` if there is none; the error shows the key's first value."""
     if row is None:
         raise Code.RECORD_UNKNOWN(reason=reason, got=ascii(next(iter(key.values()))[:128]))
     return row
 
 
 class Unit:
-    """One transaction. Leaving it without `commit` rolls everything back."""
+    """One transaction, which is rolled back unless `commit` is called. Its rows get the time `at_micros`."""
 
     __slots__ = ("_changed", "_connection", "_lock", "_open", "_request_facts", "_writing", "at_micros")
 
@@ -137,7 +138,7 @@ class Unit:
         return self.row(_select_by(table, tuple(key)), **{f"{name}_": value for name, value in key.items()})
 
     def get(self, table: Table, reason: str, **key: str) -> Row:
-        """The row with this key. Raises `record_unknown` for this reason."""
+        """The row with this key. Raises `record_unknown` with this reason if there is none."""
         return _require_found(self.find(table, **key), reason, key)
 
     def lock_row(self, table: Table, **key: str) -> Row | None:
@@ -146,7 +147,7 @@ class Unit:
         return self.row(statement, **{f"{name}_": value for name, value in key.items()})
 
     def get_locked(self, table: Table, reason: str, **key: str) -> Row:
-        """The row with this key, locked until the end of the transaction. Raises `record_unknown` for this reason."""
+        """The row with this key, locked until the end of the transaction. Raises `record_unknown` with this reason."""
         return _require_found(self.lock_row(table, **key), reason, key)
 
     def update(self, table: Table, key: Mapping[str, str], **changed: Any) -> None:
@@ -178,7 +179,7 @@ class Unit:
 
     @contextlib.contextmanager
     def dry_run(self) -> Iterator[None]:
-        """Run the block, then roll back its changes. An error in the block is raised, without that rollback."""
+        """Run the block and undo its changes. If the block raises, its changes stay until the unit is rolled back."""
         self.execute(_SAVEPOINT)
         yield
         self.execute(_ROLLBACK_TO_SAVEPOINT)
@@ -195,14 +196,13 @@ class Unit:
         fault.point("ledger.before_commit")
         try:
             with contextlib.nullcontext() if self._lock is None else self._lock.committing():
-                # After an error the transaction may still be open in the driver. The connection is discarded then.
-                self._connection.commit()
+                self._connection.commit()  # after an error it discards the connection, and so the open transaction
         except SQLAlchemyError as error:
-            raise translate(error, Phase.COMMIT) from None
+            raise translate_error(error, Phase.COMMIT) from None
         fault.point("ledger.after_commit")
 
     def add_request_facts(self, **facts: str) -> None:
-        """Add facts about the person's request that its path does not show. `commit` writes them to the step log."""
+        """Add facts about the person's request that its HTTP path does not show. `commit` puts them in the step log."""
         self._request_facts |= facts
 
     def _note_change(self, statement: Executable) -> None:
@@ -227,7 +227,7 @@ class Unit:
         except SQLAlchemyError as error:
             if isinstance(error, DBAPIError) and error.connection_invalidated:
                 self._open = False  # everything is rolled back with the connection: no further statement may run
-            raise translate(error, Phase.WORK) from None
+            raise translate_error(error, Phase.WORK) from None
 
     def _require_open(self) -> None:
         if not self._open:
@@ -246,6 +246,7 @@ _LOCK_NAME = select(func.pg_advisory_xact_lock(bindparam("of_name", type_=BigInt
 # Statements are cached for each table: building one takes longer than running it.
 @functools.cache
 def _select_by(table: Table, names: tuple[str, ...], *, for_update: bool = False) -> Select[Any]:
+    """Select the row with these columns equal to the parameters of the same names with a final underscore."""
     query = select(table).where(*(table.c[name] == bindparam(f"{name}_") for name in names))
     return query.with_for_update() if for_update else query
 
@@ -265,7 +266,7 @@ def _insert_new(table: Table, names: tuple[str, ...], is_sqlite: bool) -> Execut
 
 @contextlib.contextmanager
 def begin(engine: Engine, lock: ReaderWriterLock | None, *, writing: bool, at_micros: int) -> Iterator[Unit]:
-    """Begin a transaction on a connection. What is not committed at the end of the block is rolled back."""
+    """Begin a transaction, which the end of the block rolls back unless it is committed. Only SQLite has a `lock`."""
     if in_transaction():
         raise Code.BUG(reason="unit_nested")
     token = _in_transaction.set(True)
@@ -292,12 +293,12 @@ def _connect(engine: Engine, *, writing: bool) -> Iterator[TransactionConnection
     try:
         connection = TransactionConnection(engine)
     except SQLAlchemyError as error:
-        raise translate(error, Phase.CONNECT) from None
+        raise translate_error(error, Phase.CONNECT) from None
     try:
         try:
             connection.begin(writing=writing)
         except SQLAlchemyError as error:
-            raise translate(error, Phase.WORK) from None
+            raise translate_error(error, Phase.WORK) from None
         yield connection
     finally:
         connection.close()

@@ -11,12 +11,12 @@ from pvdm.errors import Code
 Value: TypeAlias = "bool | int | str | Sequence[Value] | Mapping[str, Value] | None"
 
 INTEGER_MAX: Final = 2**53 - 1
-DOCUMENT_DEPTH_MAX: Final = 32
+DOCUMENT_DEPTH_MAX: Final = 32  # the innermost value is a level too
 
 
 def dump(value: Value) -> bytes:
     """The canonical bytes: keys in order of their UTF-16 code units, no white space, minimal escapes, UTF-8."""
-    ordered = _canonical(value, depth=1)
+    ordered = _canonicalize(value, depth=1)
     return json.dumps(ordered, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
 
 
@@ -40,7 +40,7 @@ def parse(data: bytes, *, size_max_bytes: int) -> Value:
     return value
 
 
-def _canonical(value: Value, depth: int) -> Value:
+def _canonicalize(value: Value, depth: int) -> Value:
     """The value with its keys in order. It is checked in the same pass, because documents can be large."""
     if depth > DOCUMENT_DEPTH_MAX:
         raise Code.DOCUMENT_MALFORMED(expected=f"at most {DOCUMENT_DEPTH_MAX} levels", got="more")
@@ -55,15 +55,15 @@ def _canonical(value: Value, depth: int) -> Value:
                 raise Code.DOCUMENT_MALFORMED(expected=expected, got=str(value)[:40])
             return value
         case dict() | Mapping():  # here and below, the common classes come first, because they are tested faster
-            return {key: _canonical(value[key], depth + 1) for key in _ordered_keys(value)}
+            return {key: _canonicalize(value[key], depth + 1) for key in _sort_keys(value)}
         case list() | tuple() | Sequence() if not isinstance(value, bytes | bytearray):
-            return [_canonical(inner, depth + 1) for inner in value]
+            return [_canonicalize(inner, depth + 1) for inner in value]
         case _:
             expected = "null, booleans, integers, strings, arrays and objects"
             raise Code.DOCUMENT_MALFORMED(expected=expected, got=type(value).__name__)
 
 
-def _ordered_keys(value: Mapping[str, Value]) -> list[str]:
+def _sort_keys(value: Mapping[str, Value]) -> list[str]:
     ascii_only = True
     for key in value:
         if not isinstance(key, str):

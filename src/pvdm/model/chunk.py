@@ -20,15 +20,15 @@ CHUNK_ID_MAX_CHARACTERS: Final = 200
 BRANCH_PREFIX: Final = "pvdm_"
 """The prefix of attempts' branches. On an upstream's table, clients can create no other branch with it."""
 
-_PLAN: Final = "pvdm/chunk-plan/v1"
+_PLAN: Final = "pvdm/chunk-plan/v1"  # distinguishes the plan's hash from other hashes
 _ID_CHARACTERS: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._:+-")
 
 
 @dataclass(frozen=True, slots=True)
 class ChunkDefinition:
-    """One part of the source: the rows for which a filter is true, or the rows of the listed files.
+    """One part of the source: the rows for which the filter `where` is true, or the rows of the listed `files`.
 
-    The filter has literals only. The contract's own filter applies too.
+    The other of the two is None. The filter has literals only. The contract's own filter applies too.
     """
 
     chunk_id: str
@@ -59,8 +59,8 @@ class ChunkDefinition:
 
     def to_bytes(self) -> bytes:
         """The canonical definition."""
-        part: dict[str, Value] = {"where": self.where} if self.files is None else {"files": list(self.files)}
-        return dump({"id": self.chunk_id, **part})
+        rows: dict[str, Value] = {"where": self.where} if self.files is None else {"files": list(self.files)}
+        return dump({"id": self.chunk_id, **rows})
 
     @property
     def sha256(self) -> str:
@@ -106,7 +106,7 @@ def require_chunks(count: int, most: int) -> None:
 
 
 def readable_id(pairs: tuple[tuple[str, str], ...]) -> str:
-    """The chunk id of these columns and values: `a=1,b=2`. A long one is cut, and ends in `~` and a hash of it."""
+    """The chunk id of these columns and values: `a=1,b=2`. A long id is cut, and ends in `~` and the hash of it all."""
     whole = ",".join(f"{name}={value}" for name, value in pairs)
     if len(whole) <= CHUNK_ID_MAX_CHARACTERS:
         return whole
@@ -127,5 +127,5 @@ def branch_of(attempt_id: str) -> str:
 
 
 def is_steward_branch(branch: str) -> bool:
-    """Whether the name begins like that of an attempt's branch."""
+    """Whether the name begins with the prefix of attempts' branches."""
     return branch.startswith(BRANCH_PREFIX)

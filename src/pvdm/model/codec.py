@@ -31,8 +31,8 @@ Check: TypeAlias = Callable[[Any, str], None]
 class FieldType:
     """How the values of one type are read (by object and key), written and checked.
 
-    If a field is not `required`, its key is left out for None. A value that takes several keys of the object names
-    them in `keys`; then `write` returns an object with these keys. `check` is not called for None.
+    `write` and `check` are not called for None. If a field is not `required`, its key is left out for None. A value
+    that takes several keys of the object names them in `keys`; then `write` returns an object with these keys.
     """
 
     read: Callable[[Fields, str], Any]
@@ -43,7 +43,7 @@ class FieldType:
 
 
 NOT_STORED: Final = FieldType(Fields.value)
-"""The type of a field that is not written to JSON. A document that is read has the field's default."""
+"""The type of a field that is not written to JSON. In a document that is read, the field has its default."""
 
 
 def number_between(least: int, most: int) -> FieldType:
@@ -99,7 +99,7 @@ Sha256: TypeAlias = Annotated[str, FieldType(Fields.text, check=require_sha256)]
 Random: TypeAlias = Annotated[str, FieldType(Fields.text, check=require_random)]
 Long: TypeAlias = Annotated[int, FieldType(Fields.decimal, str, require_long)]
 Number: TypeAlias = Annotated[int, FieldType(Fields.number, check=require_number)]
-# The next three have no check of their range: they are for unsigned documents.
+# Unlike Long and Number, the next three check no range: they are for unsigned documents.
 Count: TypeAlias = Annotated[int, FieldType(Fields.number)]
 Decimal: TypeAlias = Annotated[int, FieldType(Fields.decimal, str)]
 Decimals: TypeAlias = Annotated[tuple[int, ...], FieldType(Fields.decimals, write_decimals)]
@@ -134,7 +134,7 @@ class Document:
         document: dict[str, Value] = {"format": self._format} if self._format else {}
         for name, kind in field_types(type(self)):
             value = getattr(self, name)
-            written: Any = value if kind.write is None else kind.write(value)
+            written: Any = value if value is None or kind.write is None else kind.write(value)
             if kind.keys:
                 document.update(written)
             elif kind.required or value is not None:
@@ -201,17 +201,15 @@ def _field_type(hint: Any) -> FieldType:
 
 
 def _optional_type(inner: FieldType) -> FieldType:
-    write = inner.write
     return FieldType(
-        lambda fields, key: None if fields.value(key) is None else inner.read(fields, key),
-        None if write is None else lambda value: None if value is None else write(value),
-        inner.check,
+        lambda fields, key: None if fields.value(key) is None else inner.read(fields, key), inner.write, inner.check
     )
 
 
-def _tuple_type(kind: Any) -> FieldType:
-    if kind is str:
+def _tuple_type(item: Any) -> FieldType:
+    """The type of a tuple of strings, of an enumeration's members, or of documents, as its first `item` says."""
+    if item is str:
         return FieldType(Fields.texts, list)
-    if issubclass(kind, Enum):
-        return FieldType(partial(Fields.choices, choices=kind), lambda choices: [choice.value for choice in choices])
-    return documents(kind)
+    if issubclass(item, Enum):
+        return FieldType(partial(Fields.choices, choices=item), lambda choices: [choice.value for choice in choices])
+    return documents(item)

@@ -1,4 +1,4 @@
-"""Strict reading and checks of documents: exactly the known keys, and each value in its type and form."""
+"""Reads and checks JSON documents strictly: exactly the known keys, and each value in its type and form."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _FORMS: Final = {
 
 
 class Fields:
-    """One JSON object with exactly the given keys. Each method reads the value of a key as one type, or raises."""
+    """One JSON object with exactly these keys; `what` names it in errors. Each method reads the value of one key."""
 
     __slots__ = ("_found", "_what")
 
@@ -84,7 +84,7 @@ class Fields:
         return self._decimal(key, self.text(key))
 
     def decimals(self, key: str) -> tuple[int, ...]:
-        """An array of such numbers."""
+        """An array of decimal strings, as numbers."""
         return tuple(self._decimal(key, text) for text in self.texts(key))
 
     def _decimal(self, key: str, text: str) -> int:
@@ -115,7 +115,7 @@ class Fields:
         return tuple(found)
 
     def pairs(self, key: str) -> tuple[tuple[str, str | None], ...]:
-        """An object of strings or nulls, in order of its keys."""
+        """An object whose values are strings or null: its keys with their values, in order of the keys."""
         found = self._found[key]
         if not isinstance(found, Mapping):
             raise invalid(f"{key} of {self._what}", "an object", _json_type(found))
@@ -153,7 +153,7 @@ def invalid(what: str, expected: str, got: str) -> InputError:
 
 
 def inconsistent(reason: str, expected: str, got: str) -> InputError:
-    """The error for a document whose parts contradict each other. The error registry has the reason's message."""
+    """The error for a document whose parts contradict each other, with the message of the reason in the registry."""
     return InputError(reason, entries_by_reason()[reason].default_message, expected=expected, got=got)
 
 

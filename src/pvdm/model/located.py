@@ -18,7 +18,7 @@ ROW_CLASSES: Final = (FailureClass.MISSING, FailureClass.ADDED, FailureClass.DUP
 
 
 @dataclass(frozen=True, slots=True)
-class RowsIn(Document, title="located rows"):
+class WrongRowCount(Document, title="located rows"):
     """A file, partition or field by its name, and the number of wrong rows in it."""
 
     name: str
@@ -35,7 +35,7 @@ _KEY: Final = FieldType(_read_key, lambda key: [{"column": column, "value": valu
 
 @dataclass(frozen=True, slots=True)
 class SampleKey(Document, title="a sample key"):
-    """A key of wrong rows: its values as text, its number of rows, and the file and partition where it was first seen.
+    """A key of wrong rows: columns and values as text, its number of rows, and where the first of them was found.
 
     `file` is the staged file, for a missing row the source's. `fields` are the columns that differ in the first
     modified row of the key; None if they are unknown.
@@ -57,9 +57,9 @@ class LocatedClass(Document, title="a located class"):
 
     failure: FailureClass
     rows: Count
-    files: tuple[RowsIn, ...] = ()
+    files: tuple[WrongRowCount, ...] = ()
     files_more: Count = 0
-    partitions: tuple[RowsIn, ...] = ()
+    partitions: tuple[WrongRowCount, ...] = ()
     partitions_more: Count = 0
     samples: tuple[SampleKey, ...] = ()
 
@@ -78,7 +78,7 @@ class WrongRows(Document, title="what was located"):
     """
 
     classes: tuple[LocatedClass, ...] = ()
-    fields: tuple[RowsIn, ...] = ()
+    fields: tuple[WrongRowCount, ...] = ()
     compared: Count = 0
     problem_code: str | None = None
     problem: str | None = None
@@ -127,14 +127,14 @@ def _without_names(each: LocatedClass) -> LocatedClass:
     return LocatedClass(each.failure, each.rows, each.files, each.files_more)
 
 
-def largest(found: Iterable[tuple[str, int]], listed: int) -> tuple[tuple[RowsIn, ...], int]:
+def select_largest(found: Iterable[tuple[str, int]], listed: int) -> tuple[tuple[WrongRowCount, ...], int]:
     """The `listed` names with the most rows, and the number of other names."""
     ordered = sorted(found, key=lambda each: (-each[1], each[0]))
-    return tuple(RowsIn(name, rows) for name, rows in ordered[:listed]), max(0, len(ordered) - listed)
+    return tuple(WrongRowCount(name, rows) for name, rows in ordered[:listed]), max(0, len(ordered) - listed)
 
 
-_KEYS_NAMED: Final = 6
-_PLACES_NAMED: Final = 3
+_KEYS_NAMED: Final = 6  # sample keys in a sentence
+_PLACES_NAMED: Final = 3  # files or partitions of a class
 
 
 def describe_counts(located: WrongRows) -> str:
@@ -150,7 +150,7 @@ def first_keys(each: LocatedClass, *, named: int = _KEYS_NAMED) -> str:
     head = names[0] if len(names) == 1 else f"({', '.join(names)})"
     kept = len(each.samples)
     more = f", … ({named} of the {kept} keys that are kept)" if kept > named else ""
-    return f"first {each.failure.value} {head}: {', '.join(_key(key) for key in each.samples[:named])}{more}"
+    return f"first {each.failure.value} {head}: {', '.join(_format_key(key) for key in each.samples[:named])}{more}"
 
 
 def explain_more_keys(located: WrongRows, workload_id: str) -> str | None:
@@ -172,7 +172,7 @@ def explain_hidden_keys(located: WrongRows) -> str | None:
 
 def files_of(each: LocatedClass) -> str:
     """The files with the most rows of a class, each with its number of rows, and the number of other files."""
-    return ", ".join(_places(each.files, each.files_more))
+    return ", ".join(_list_places(each.files, each.files_more))
 
 
 def describe(located: WrongRows) -> Iterator[str]:
@@ -185,8 +185,8 @@ def describe(located: WrongRows) -> Iterator[str]:
         if keys := first_keys(each):
             yield f"  {keys}"
         label = "source files" if each.failure is FailureClass.MISSING else "files"
-        yield from _file_lines(label, _places(each.files, each.files_more))
-        if partitions := ", ".join(_places(each.partitions, each.partitions_more)):
+        yield from _file_lines(label, _list_places(each.files, each.files_more))
+        if partitions := ", ".join(_list_places(each.partitions, each.partitions_more)):
             yield f"  partitions: {partitions}"
     if fields := fields_that_differ(located):
         modified = located.rows(FailureClass.MODIFIED)
@@ -210,13 +210,13 @@ def _file_lines(label: str, files: list[str]) -> Iterator[str]:
         yield f"  {label}: {files[0]}"
 
 
-def _places(found: tuple[RowsIn, ...], not_listed: int) -> list[str]:
+def _list_places(found: tuple[WrongRowCount, ...], not_listed: int) -> list[str]:
     named = [f"{quoted_path(each.name)} ({each.rows:,})" for each in found[:_PLACES_NAMED]]
     rest = max(0, len(found) - _PLACES_NAMED) + not_listed
     return [*named, f"and {rest:,} more"] if rest else named
 
 
-def _key(sample: SampleKey) -> str:
+def _format_key(sample: SampleKey) -> str:
     values = [quoted(value) for _, value in sample.key]
     text = values[0] if len(values) == 1 else f"({', '.join(values)})"
     times = f" {sample.rows:,} times" if sample.rows > 1 else ""

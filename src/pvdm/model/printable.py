@@ -13,7 +13,7 @@ from typing import Any, Final
 _BARE: Final = re.compile(r"[\w.:+@%-]+")
 _PATH: Final = re.compile(r"[\w.:+@%/=~#-]+")
 _NULL: Final = "null"
-_START: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_UNIX_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _NAMES_LISTED: Final = 20
 
 
@@ -29,7 +29,7 @@ def utc_time(micros: int) -> str:
 
 def iso_time(micros: int) -> str:
     """A time in microseconds since 1970 in ISO 8601: `2026-11-17T15:14:08Z`, with a fraction if there is one."""
-    return (_START + timedelta(microseconds=micros)).isoformat().removesuffix("+00:00") + "Z"
+    return (_UNIX_EPOCH + timedelta(microseconds=micros)).isoformat().removesuffix("+00:00") + "Z"
 
 
 def quoted(value: str | None) -> str:
@@ -46,21 +46,21 @@ def quoted_path(name: str) -> str:
 
 def json_printable(document: str) -> str:
     """The same JSON document, with every invisible character except line breaks as `\\uXXXX`."""
-    return "".join(each if each.isprintable() or each == "\n" else _json_escaped(each) for each in document)
+    return "".join(each if each.isprintable() or each == "\n" else _escape_for_json(each) for each in document)
 
 
-def _json_escaped(character: str) -> str:
+def _escape_for_json(character: str) -> str:
     units = character.encode("utf-16-be", "surrogatepass")
     return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))
 
 
 def view_json(view: Any) -> dict[str, object]:
-    """The fields of a dataclass or pydantic model. Times are integers in microseconds, all other numbers are text."""
+    """The fields of a dataclass or pydantic model. Times (`…_at`) are integers in microseconds, other numbers text."""
     names = [field.name for field in fields(view)] if is_dataclass(view) else type(view).model_fields
-    return {name: _plain(name, getattr(view, name)) for name in names}
+    return {name: _to_plain(name, getattr(view, name)) for name in names}
 
 
-def _plain(name: str, value: object) -> object:
+def _to_plain(name: str, value: object) -> object:
     match value:
         case Enum():
             return value.value
@@ -69,11 +69,11 @@ def _plain(name: str, value: object) -> object:
         case int():
             return value if name.endswith("_at") else str(value)
         case tuple() if value and all(isinstance(each, tuple) for each in value):  # pairs of name and value
-            return {str(key): _plain(str(key), inner) for key, inner in value}
+            return {str(key): _to_plain(str(key), inner) for key, inner in value}
         case tuple():
-            return [_plain(name, each) for each in value]
+            return [_to_plain(name, each) for each in value]
         case dict():
-            return {str(key): _plain(str(key), value[key]) for key in sorted(value)}
+            return {str(key): _to_plain(str(key), value[key]) for key in sorted(value)}
         case _ if is_dataclass(value) or hasattr(type(value), "model_fields"):
             return view_json(value)
         case _:

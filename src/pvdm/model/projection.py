@@ -12,7 +12,7 @@ from pvdm.model.schema import Schema
 
 
 class ProjectionName(Enum):
-    """The two projections; the value is the name in proofs."""
+    """The two projections: the contract's key columns, and all columns. The value is the name in proofs."""
 
     IDENTITY = "identity"
     CONTENT = "content"
@@ -28,7 +28,7 @@ class Exclusion(Document, title="an exclusion"):
 
 @dataclass(frozen=True, slots=True)
 class Projection(Document, title="a projection"):
-    """Columns of a target, sorted by name. `identity` and `content` create projections for a schema."""
+    """Columns of a target, sorted by name. `identity` and `content` below create projections for a schema."""
 
     name: ProjectionName
     columns: tuple[str, ...]
@@ -43,7 +43,7 @@ class Projection(Document, title="a projection"):
 
 def identity(schema: Schema, keys: Iterable[str]) -> Projection:
     """The projection of the declared key columns. Raises for an unknown or repeated column, and for none."""
-    names = _names(keys)
+    names = _require_names(keys)
     for name in names:
         schema.column(name)
     if len(set(names)) != len(names):
@@ -57,18 +57,18 @@ def content(
     """Every column except those of `exclude`, each with a reason. `columns`, if given, must be exactly the others."""
     # `PLAN_INVALID` is the error of the digest plan (pvdm.digest.plan), which checks its content projection here.
     exclude = exclude or {}
-    given: object = exclude  # checked at run time too, because callers may not use a type checker
-    if not isinstance(given, Mapping):
+    unchecked: object = exclude  # its type is checked at run time too: callers may not use a type checker
+    if not isinstance(unchecked, Mapping):
         message, expected = "exclusions cannot be accepted", "a mapping from column to reason"
-        raise Code.PROJECTION_INVALID(message, expected=expected, got=type(given).__name__)
-    for name, reason in given.items():
+        raise Code.PROJECTION_INVALID(message, expected=expected, got=type(unchecked).__name__)
+    for name, reason in unchecked.items():
         schema.column(name)
         if not isinstance(reason, str) or not reason.strip():
             message = f"column {name!r} is excluded from the content projection without a reason"
             raise Code.PLAN_INVALID(message, reason="exclusion_reason_missing", got="none", column=name)
     required = {name for name in schema.names if name not in exclude}
     if columns is not None:
-        declared = set(_names(columns))
+        declared = set(_require_names(columns))
         for name in declared:
             schema.column(name)
         if declared != required:
@@ -83,7 +83,8 @@ def content(
     )
 
 
-def _names(columns: Iterable[str]) -> list[str]:
+def _require_names(columns: Iterable[str]) -> list[str]:
+    """The names as a list. Raises for a single string, whose characters would be taken for names."""
     names = [columns] if isinstance(columns, str) else list(columns)
     if isinstance(columns, str) or not all(isinstance(name, str) for name in names):
         message = "columns cannot be accepted"

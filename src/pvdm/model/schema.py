@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 from pvdm.errors import Code, InputError
 
-COLUMNS_MAX: Final = 10_000
+COLUMNS_MAX: Final = 10_000  # fields of one struct
 NAME_MAX_BYTES: Final = 1_024
 NESTING_DEPTH_MAX: Final = 64
 ROW_SIZE_MAX_BYTES: Final = 268_435_456
@@ -87,7 +87,7 @@ class FixedType:
 
 @dataclass(frozen=True, slots=True)
 class GeoType:
-    """`geometry` (no algorithm) or `geography` (with one)."""
+    """`geometry` (no edge algorithm) or `geography` (with one), in a coordinate reference system (`crs`)."""
 
     crs: str
     algorithm: str | None = None
@@ -103,7 +103,7 @@ class GeoType:
 
 @dataclass(frozen=True, slots=True)
 class Inner:
-    """A list element, map key or map value: a field without a name."""
+    """A list element, map key or map value: a field without a name. `field_id` is Iceberg's id of it, if known."""
 
     type: Type
     required: bool = False
@@ -115,7 +115,7 @@ class Inner:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A named column or struct field."""
+    """A named column or struct field. `field_id` is Iceberg's id of it, if known."""
 
     name: str
     type: Type
@@ -172,7 +172,7 @@ Type: TypeAlias = PrimitiveType | DecimalType | FixedType | GeoType | StructType
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """The columns of a table or of a projection of it."""
+    """The columns of a table, or of a projection of it. Either all fields have an id or none has."""
 
     fields: tuple[Field, ...]
 
@@ -263,8 +263,9 @@ def _check_fields(fields: tuple[Field, ...]) -> None:
         seen.add(field.name)
 
 
-def _children(kind: Type) -> tuple[tuple[str, Field | Inner], ...]:
-    match kind:
+def _children(parent: Type) -> tuple[tuple[str, Field | Inner], ...]:
+    """The fields, element, key or value directly inside the type, each with the last part of its path."""
+    match parent:
         case StructType(fields):
             return tuple((field.name, field) for field in fields)
         case ListType(element):
@@ -275,8 +276,8 @@ def _children(kind: Type) -> tuple[tuple[str, Field | Inner], ...]:
             return ()
 
 
-def _depth(kind: Type) -> int:
-    return 1 + max((_depth(slot.type) for _, slot in _children(kind)), default=0)
+def _depth(outer: Type) -> int:
+    return 1 + max((_depth(slot.type) for _, slot in _children(outer)), default=0)
 
 
 def _walk(path: str, slot: Field | Inner) -> Iterator[tuple[str, Field | Inner]]:
@@ -289,6 +290,7 @@ _Slot = TypeVar("_Slot", Field, Inner)
 
 
 def _with_scales(path: str, slot: _Slot, pending: dict[str, int]) -> _Slot:
+    """The slot with its declared scales, which are taken out of `pending`."""
     match slot.type:
         case DecimalType() as decimal if path in pending:
             return replace(slot, type=replace(decimal, declared_scale=pending.pop(path)))
@@ -314,9 +316,9 @@ def _slot_to_json(slot: Field | Inner) -> dict[str, object]:
     return {**ids, **named, "required": slot.required, "type": type_to_json(slot.type)}
 
 
-def type_to_json(kind: Type) -> object:
+def type_to_json(value: Type) -> object:
     """A type in the JSON from which the schema's fingerprint is computed."""
-    match kind:
+    match value:
         case GeoType(crs, None):
             return {"crs": crs, "type": "geometry"}
         case GeoType(crs, algorithm):
@@ -325,10 +327,10 @@ def type_to_json(kind: Type) -> object:
             return {"fields": _fields_to_json(fields), "type": "struct"}
         case ListType(element):
             return {"element": _slot_to_json(element), "type": "list"}
-        case MapType(key, value):
-            return {"key": _slot_to_json(key), "type": "map", "value": _slot_to_json(value)}
+        case MapType(key, map_value):
+            return {"key": _slot_to_json(key), "type": "map", "value": _slot_to_json(map_value)}
         case _:
-            return str(kind)
+            return str(value)
 
 
 _DECIMAL: Final = re.compile(r"decimal\((\d{1,3}),(\d{1,3})\)(?:@(\d{1,3}))?", re.ASCII)
@@ -336,7 +338,7 @@ _FIXED: Final = re.compile(r"fixed\((\d{1,10})\)", re.ASCII)
 
 
 def type_from_json(value: object, depth: int = 1) -> Type:
-    """The type that `type_to_json` wrote. Raises for anything else."""
+    """The type that `type_to_json` wrote, at this depth of nesting. Raises for anything else."""
     if depth > NESTING_DEPTH_MAX:
         most = f"at most {NESTING_DEPTH_MAX} levels"
         raise Code.ROW_INVALID("the schema nests too deeply", reason="nesting_too_deep", expected=most, got="more")
@@ -382,5 +384,5 @@ def _read_slot(value: object, depth: int, *, named: bool = False) -> dict[str, A
         raise _invalid("field id", "an integer", repr(field_id)[:40])
     if named and not isinstance(name, str):
         raise _invalid("field name", "a string", repr(name)[:40])
-    kind = type_from_json(value["type"], depth)
-    return {"type": kind, "required": value["required"], "field_id": field_id, **({"name": name} if named else {})}
+    arguments = {"type": type_from_json(value["type"], depth), "required": value["required"], "field_id": field_id}
+    return {**arguments, "name": name} if named else arguments

@@ -10,8 +10,8 @@ KEY_BYTES: Final = 32
 EPOCH_MAX: Final = 2**63 - 1
 
 
-class NotCopied:
-    """An object that is neither pickled nor copied, because it holds a key."""
+class NoCopies:
+    """A base class whose objects cannot be pickled or copied, because they hold a key."""
 
     __slots__ = ()
 
@@ -28,7 +28,7 @@ class NotCopied:
         raise TypeError("secret keys are not copied")
 
 
-class Secret(NotCopied):
+class Secret(NoCopies):
     """Bytes that only `reveal` returns. Comparing, hashing, formatting, pickling and copying raise a TypeError."""
 
     __slots__ = ("_material",)

@@ -100,72 +100,52 @@ class Machine:
 
 _NEW_NONCE: Final = "the attempt gets a new nonce, and the old one is ABORTED"
 
-ATTEMPT: Final = Machine(
-    "attempt",
-    "attempts",
-    AttemptState,
-    AttemptState.STAGING,
-    (
-        Transition("STAGING", "VERIFYING", f"the job has finished writing; {_NEW_NONCE}"),
-        Transition(
-            "STAGING", "ROLLED_BACK", "its producer, a later run or the Steward aborts it, or its workload is abandoned"
-        ),
-        Transition(
-            "VERIFYING",
-            "COMMITTING",
-            "the verdict is PASS, or break-glass waives the FAIL; it stages the failed files again, as a new attempt",
-        ),
-        Transition("VERIFYING", "VERIFICATION_FAILED", "the verdict is FAIL, and no override waives it"),
-        Transition("VERIFYING", "ROLLED_BACK", "its workload is abandoned, or the source does not fit the contract"),
-        Transition("COMMITTING", "COMMITTED", "published"),
-        Transition("COMMITTING", "VERIFICATION_FAILED", "the gate refuses, and a new verification cannot change that"),
-        Transition(
-            "COMMITTING",
-            "VERIFYING",
-            "its proof has expired, the table's structure or the part to be overwritten has changed, or its base is no "
-            f"longer in `main`; {_NEW_NONCE}",
-        ),
-        Transition("COMMITTING", "ROLLED_BACK", "its workload is abandoned"),
+_ATTEMPT_STEPS: Final = (
+    Transition("STAGING", "VERIFYING", f"the job has finished writing; {_NEW_NONCE}"),
+    Transition(
+        "STAGING", "ROLLED_BACK", "its producer, a later run or the Steward aborts it, or its workload is abandoned"
     ),
+    Transition(
+        "VERIFYING",
+        "COMMITTING",
+        "the verdict is PASS, or break-glass waives the FAIL; it stages the failed files again, as a new attempt",
+    ),
+    Transition("VERIFYING", "VERIFICATION_FAILED", "the verdict is FAIL, and no override waives it"),
+    Transition("VERIFYING", "ROLLED_BACK", "its workload is abandoned, or the source does not fit the contract"),
+    Transition("COMMITTING", "COMMITTED", "published"),
+    Transition("COMMITTING", "VERIFICATION_FAILED", "the gate refuses, and a new verification cannot change that"),
+    Transition(
+        "COMMITTING",
+        "VERIFYING",
+        "its proof has expired, the table's structure or the part to be overwritten has changed, or its base is no "
+        f"longer in `main`; {_NEW_NONCE}",
+    ),
+    Transition("COMMITTING", "ROLLED_BACK", "its workload is abandoned"),
 )
+ATTEMPT: Final = Machine("attempt", "attempts", AttemptState, AttemptState.STAGING, _ATTEMPT_STEPS)
 
-NONCE: Final = Machine(
-    "nonce",
-    "nonces",
-    NonceState,
-    NonceState.RESERVED,
-    (
-        Transition("RESERVED", "COMMITTED", "its publication is committed, or its attestation or approval is stored"),
-        Transition("RESERVED", "ABORTED", "its attempt ended unpublished or got a new nonce, or a restore aborts it"),
-    ),
+_NONCE_STEPS: Final = (
+    Transition("RESERVED", "COMMITTED", "its publication is committed, or its attestation or approval is stored"),
+    Transition("RESERVED", "ABORTED", "its attempt ended unpublished or got a new nonce, or a restore aborts it"),
 )
+NONCE: Final = Machine("nonce", "nonces", NonceState, NonceState.RESERVED, _NONCE_STEPS)
 
-WORKLOAD: Final = Machine(
-    "workload",
-    "workloads",
-    WorkloadState,
-    WorkloadState.OPEN,
-    (
-        Transition("OPEN", "COMPLETE", "every chunk is published"),
-        Transition("OPEN", "ABANDONED", "an operator, or a restore of the ledger, abandons it"),
-    ),
+_WORKLOAD_STEPS: Final = (
+    Transition("OPEN", "COMPLETE", "every chunk is published"),
+    Transition("OPEN", "ABANDONED", "an operator, or a restore of the ledger, abandons it"),
 )
+WORKLOAD: Final = Machine("workload", "workloads", WorkloadState, WorkloadState.OPEN, _WORKLOAD_STEPS)
 
-ANNOUNCED: Final = Machine(
-    "announced publication",
-    "announced",
-    AnnouncedState,
-    AnnouncedState.OPEN,
-    (
-        Transition("OPEN", "DONE", "the upstream's `main` shows the snapshot; or a restore finds it published"),
-        Transition(
-            "OPEN",
-            "RELEASED",
-            "`main` lacks the snapshot, and a fence (a branch at the upstream) makes a late request fail; or a restore "
-            "releases it",
-        ),
+_ANNOUNCED_STEPS: Final = (
+    Transition("OPEN", "DONE", "the upstream's `main` shows the snapshot; or a restore finds it published"),
+    Transition(
+        "OPEN",
+        "RELEASED",
+        "`main` lacks the snapshot, and a fence (a branch at the upstream) makes a late request fail; or a restore "
+        "releases it",
     ),
 )
+ANNOUNCED: Final = Machine("announced publication", "announced", AnnouncedState, AnnouncedState.OPEN, _ANNOUNCED_STEPS)
 
 MACHINES: Final = (ATTEMPT, NONCE, WORKLOAD, ANNOUNCED)
 

@@ -41,7 +41,7 @@ PARTS_MAX: Final = 10_000
 
 def arrow_schema(schema: Schema) -> pa.Schema:
     """The Arrow schema of the table's Parquet files, with field ids."""
-    return pa.schema([_field(field.name, field) for field in schema.fields])
+    return pa.schema([_to_arrow_field(field.name, field) for field in schema.fields])
 
 
 def fit_columns(rows: pa.Table, schema: Schema) -> pa.Table:
@@ -72,27 +72,27 @@ def _cast(column: Any, wanted: pa.DataType) -> Any:
     return column.cast(wanted)
 
 
-def _field(name: str, slot: Field | Inner) -> pa.Field[Any]:
+def _to_arrow_field(name: str, slot: Field | Inner) -> pa.Field[Any]:
     metadata = {} if slot.field_id is None else {b"PARQUET:field_id": str(slot.field_id).encode()}
-    return pa.field(name, _type(slot.type), nullable=not slot.required, metadata=metadata)
+    return pa.field(name, _to_arrow_type(slot.type), nullable=not slot.required, metadata=metadata)
 
 
-def _type(kind: Type) -> pa.DataType:
-    match kind:
+def _to_arrow_type(type_: Type) -> pa.DataType:
+    match type_:
         case PrimitiveType(Kind.UUID):
             return pa.uuid()  # so that the Parquet file has the logical type UUID
         case PrimitiveType(primitive) if primitive not in _UNSUPPORTED:
-            return arrow_type(kind)
+            return arrow_type(type_)
         case DecimalType() | FixedType():
-            return arrow_type(kind)
+            return arrow_type(type_)
         case StructType(fields):
-            return pa.struct([_field(each.name, each) for each in fields])
+            return pa.struct([_to_arrow_field(each.name, each) for each in fields])
         case ListType(element):
-            return pa.list_(_field("element", element))
+            return pa.list_(_to_arrow_field("element", element))
         case MapType(key, value):
-            map_type: pa.DataType = arrow.map_(_field("key", key), _field("value", value))
+            map_type: pa.DataType = arrow.map_(_to_arrow_field("key", key), _to_arrow_field("value", value))
             return map_type
-    raise Code.ROWS_INVALID(reason="rows_type_unsupported", got=str(kind))
+    raise Code.ROWS_INVALID(reason="rows_type_unsupported", got=str(type_))
 
 
 def _fits(given: pa.DataType, wanted: pa.DataType) -> bool:
@@ -125,9 +125,9 @@ def _parts_fit(given: pa.DataType, wanted: pa.DataType) -> bool:
     """As `_fits`, for structs, maps and lists; False for other types."""
     types = pa.types
     if types.is_struct(wanted):
-        names = [wanted.field(at).name for at in range(wanted.num_fields)]
-        same = types.is_struct(given) and [given.field(at).name for at in range(given.num_fields)] == names
-        return same and all(_fits(given.field(at).type, wanted.field(at).type) for at in range(wanted.num_fields))
+        names = [wanted.field(i).name for i in range(wanted.num_fields)]
+        same = types.is_struct(given) and [given.field(i).name for i in range(given.num_fields)] == names
+        return same and all(_fits(given.field(i).type, wanted.field(i).type) for i in range(wanted.num_fields))
     if types.is_map(wanted) and types.is_map(given):
         return _fits(given.key_type, wanted.key_type) and _fits(given.item_type, wanted.item_type)
     if types.is_list(wanted):
@@ -151,38 +151,38 @@ def split_by_partition(rows: pa.Table, header: ManifestHeader, schema: Schema) -
     if not fields:
         yield Part(IdMap(), rows)
         return
-    kinds = source_types(schema)
-    indexed = [_index_values(rows, field, schema, kinds) for field in fields]
-    names = [str(at) for at in range(len(fields))]
+    column_types = source_types(schema)
+    indexed = [_index_values(rows, field, schema, column_types) for field in fields]
+    names = [str(i) for i in range(len(fields))]
     keys = pa.table([indexes for indexes, _ in indexed], names=names)
     keys = keys.append_column("row", pa.array(range(rows.num_rows), pa.int64()))
     grouped = keys.group_by(names, use_threads=False).aggregate([("row", "list")])
     if grouped.num_rows > PARTS_MAX:
         expected = f"at most {PARTS_MAX}"
         raise Code.ROWS_INVALID(reason="partitions_too_many", expected=expected, got=str(grouped.num_rows))
-    for at in range(grouped.num_rows):
+    for group in range(grouped.num_rows):
         values = IdMap(
-            (field.field_id, distinct[grouped.column(name)[at].as_py()])
+            (field.field_id, distinct[grouped.column(name)[group].as_py()])
             for name, field, (_, distinct) in zip(names, fields, indexed, strict=True)
         )
-        yield Part(values, rows.take(grouped.column("row_list")[at].values))
+        yield Part(values, rows.take(grouped.column("row_list")[group].values))
 
 
 def _index_values(
-    rows: pa.Table, field: PartitionField, schema: Schema, kinds: dict[int, Type]
+    rows: pa.Table, field: PartitionField, schema: Schema, column_types: dict[int, Type]
 ) -> tuple[pa.Array[Any], list[Value]]:
     """For each row the index of its partition value among the distinct ones, and these values."""
-    source = field.source_ids[0]
-    if len(field.source_ids) != 1 or source not in kinds:
+    source_id = field.source_ids[0]
+    if len(field.source_ids) != 1 or source_id not in column_types:
         message = f"partition field {field.name[:80]!a} has no source among the columns"
         raise Code.ROWS_INVALID(message, reason="partition_source_unknown", got=str(field.source_ids))
-    column = _column(rows, source, schema)
+    column = _read_column(rows, source_id, schema)
     encoded = column.dictionary_encode(null_encoding="encode")
     distinct: list[Value] = []
     indexes: list[int] = []
     index_by_key: dict[object, int] = {}
-    for value in _values(encoded.dictionary, kinds[source]):
-        transformed = apply_transform(field.transform, kinds[source], value)
+    for value in _to_values(encoded.dictionary, column_types[source_id]):
+        transformed = apply_transform(field.transform, column_types[source_id], value)
         key = value_key(transformed)
         if key not in index_by_key:
             index_by_key[key] = len(distinct)
@@ -191,28 +191,28 @@ def _index_values(
     return pc.take(pa.array(indexes, pa.int64()), encoded.indices), distinct
 
 
-def _column(rows: pa.Table, source: int, schema: Schema) -> Any:
+def _read_column(rows: pa.Table, source_id: int, schema: Schema) -> Any:
     """The values of the field with this id, which may lie in structs."""
-    path = _path(schema.fields, source)
+    path = _find_path(schema.fields, source_id)
     column: Any = rows.column(path[0])
     found = (pc.struct_field(column, path[1:]) if len(path) > 1 else column).combine_chunks()
     # Arrow's functions do not support its UUID type.
     return found.storage if isinstance(found, pa.ExtensionArray) else found
 
 
-def _path(fields: tuple[Field, ...], field_id: int) -> list[str]:
+def _find_path(fields: tuple[Field, ...], field_id: int) -> list[str]:
     for field in fields:
         if field.field_id == field_id:
             return [field.name]
-        if isinstance(field.type, StructType) and (inner := _path(field.type.fields, field_id)):
+        if isinstance(field.type, StructType) and (inner := _find_path(field.type.fields, field_id)):
             return [field.name, *inner]
     return []
 
 
-def _values(column: Any, kind: Type) -> list[Value]:
+def _to_values(column: Any, type_: Type) -> list[Value]:
     """The values in Iceberg's form: days, micro- or nanoseconds, `Decimal`, `UUID`."""
     types = pa.types
-    if kind == PrimitiveType(Kind.UUID):
+    if type_ == PrimitiveType(Kind.UUID):
         return [None if each is None else UUID(bytes=each) for each in column.to_pylist()]
     if types.is_date32(column.type):
         column = column.cast(pa.int32())

@@ -132,7 +132,7 @@ class _Staging:
             for file in snapshot.files:
                 self._write_file(parse_location(file.location), file.data)
             try:
-                self._table.commit(_requirements(metadata, self._to.branch), snapshot.updates)
+                self._table.commit(_make_requirements(metadata, self._to.branch), snapshot.updates)
                 return
             except ConflictError:
                 wait = random.uniform(0, longest)  # noqa: S311 - not a secret
@@ -205,7 +205,7 @@ class StoredFiles:
         return data
 
 
-def _requirements(metadata: TableMetadata, branch: str) -> list[Json]:
+def _make_requirements(metadata: TableMetadata, branch: str) -> list[Json]:
     ref = metadata.refs.get(branch)
     return [
         {"type": "assert-table-uuid", "uuid": metadata.table_uuid},

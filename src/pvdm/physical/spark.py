@@ -71,38 +71,38 @@ def condition(expression: ex.Expression) -> Column:
             return _predicate(expression)
 
 
-def spark_type(kind: Type) -> str:
+def spark_type(type_: Type) -> str:
     """The type's name in Spark."""
-    match kind:
+    match type_:
         case PrimitiveType(primitive) if primitive in _SPARK_TYPES:
             return _SPARK_TYPES[primitive]
         case PrimitiveType(Kind.BINARY) | FixedType():
             return "binary"
         case DecimalType(precision, scale):
             return f"decimal({precision},{scale})"
-    raise Code.SPARK_TYPE_UNSUPPORTED(got=str(kind))
+    raise Code.SPARK_TYPE_UNSUPPORTED(got=str(type_))
 
 
-def literal(value: ex.LiteralValue, kind: Type) -> Column:
+def literal(value: ex.LiteralValue, type_: Type) -> Column:
     """A literal of this type. Dates, times and UUIDs are cast from text, which no time zone of a session changes."""
     from pyspark.sql import functions
 
-    name = spark_type(kind)
-    if isinstance(kind, PrimitiveType) and kind.kind in _CAST_FROM_TEXT:
-        return functions.lit(literal_text(value, kind)).cast(name)
+    name = spark_type(type_)
+    if isinstance(type_, PrimitiveType) and type_.kind in _CAST_FROM_TEXT:
+        return functions.lit(literal_text(value, type_)).cast(name)
     return functions.lit(value).cast(name)
 
 
-def null_of(kind: Type) -> Column:
+def null_of(type_: Type) -> Column:
     """Null of this type."""
     from pyspark.sql import functions
 
-    return functions.lit(None).cast(_full_type(kind))
+    return functions.lit(None).cast(_full_type(type_))
 
 
-def _full_type(kind: Type) -> str:
+def _full_type(type_: Type) -> str:
     """The type's name in Spark, nested types included."""
-    match kind:
+    match type_:
         case StructType(fields):
             return f"struct<{', '.join(f'{spark_name(each.name)}: {_full_type(each.type)}' for each in fields)}>"
         case ListType(element):
@@ -112,7 +112,7 @@ def _full_type(kind: Type) -> str:
         case PrimitiveType(Kind.VARIANT):
             return "variant"
         case _:
-            return spark_type(kind)
+            return spark_type(type_)
 
 
 def _predicate(predicate: ex.Predicate) -> Column:
@@ -144,10 +144,10 @@ def _comparable(column: Column, given: ex.Literal) -> Column:
     """
     from pyspark.sql import functions
 
-    kind = ex.require_typed(given).type
-    if kind in _FLOATS:
-        return column + literal(0.0, kind)
-    return functions.concat(column, functions.lit("")) if kind == PrimitiveType(Kind.UUID) else column
+    type_ = ex.require_typed(given).type
+    if type_ in _FLOATS:
+        return column + literal(0.0, type_)
+    return functions.concat(column, functions.lit("")) if type_ == PrimitiveType(Kind.UUID) else column
 
 
 def _literal(given: ex.Literal) -> Column:
@@ -157,7 +157,7 @@ def _literal(given: ex.Literal) -> Column:
 
 def in_partition(metadata: TableMetadata, partition: Sequence[tuple[str, str | None]], catalog: str) -> Column:
     """The condition that a row lies in the declared partition of the table's current spec."""
-    kinds = source_types(to_model(metadata.current_schema))
+    types = source_types(to_model(metadata.current_schema))
     names = {field_id: name for name, field_id in metadata.current_schema.ids_by_name.items()}
     # A contract names a partition field by its name, or by the column that an identity field copies.
     spec_fields = metadata.default_spec.fields
@@ -166,22 +166,22 @@ def in_partition(metadata: TableMetadata, partition: Sequence[tuple[str, str | N
     parts: list[Column] = []
     for name, text in partition:
         field = fields.get(name)
-        if field is None or field.source_id not in kinds:
+        if field is None or field.source_id not in types:
             expected = ", ".join(sorted(fields)) or "no partition at all"
             raise Code.PARTITION_UNKNOWN(expected=expected, got=ascii(name)[1:-1][:80])
         source = spark_name(*names[field.source_id].split("."))
-        parts.append(_has_value(source, Transform.parse(field.transform), kinds[field.source_id], text, catalog))
+        parts.append(_has_value(source, Transform.parse(field.transform), types[field.source_id], text, catalog))
     return functools.reduce(operator.and_, parts)
 
 
-def _has_value(source: str, transform: Transform, kind: Type, text: str | None, catalog: str) -> Column:
+def _has_value(source: str, transform: Transform, type_: Type, text: str | None, catalog: str) -> Column:
     """The condition that the source column, transformed, has this partition value."""
     from pyspark.sql import functions
 
     column = functions.col(source)
     if text is None:
         return column.isNull()  # every transform leaves null as it is
-    result = transform.result_type(kind)
+    result = transform.result_type(type_)
     if result is None or transform.name == "void":
         message, reason = "an unknown transform cannot be applied", "partition_transform_unknown"
         raise Code.PARTITION_SPEC_INVALID(message, reason=reason, got=str(transform)[:120])
@@ -216,21 +216,21 @@ def _fit_column(name: str, given: DataType, wanted: DataType) -> Column:
     return column.cast(wanted).alias(name)
 
 
-def _type_key(kind: DataType) -> Any:
+def _type_key(type_: DataType) -> Any:
     """The type without nullability, for comparisons; Spark checks nullability when it writes the rows."""
     from pyspark.sql.types import ArrayType, CharType, MapType, StringType, StructType, VarcharType
 
-    match kind:
+    match type_:
         case StructType():
-            return ("struct", tuple((field.name, _type_key(field.dataType)) for field in kind.fields))
+            return ("struct", tuple((field.name, _type_key(field.dataType)) for field in type_.fields))
         case ArrayType():
-            return ("array", _type_key(kind.elementType))
+            return ("array", _type_key(type_.elementType))
         case MapType():
-            return ("map", _type_key(kind.keyType), _type_key(kind.valueType))
+            return ("map", _type_key(type_.keyType), _type_key(type_.valueType))
         case StringType() | CharType() | VarcharType():
             return "string"
         case _:
-            return kind.simpleString()
+            return type_.simpleString()
 
 
 def _widens(given: DataType, wanted: DataType) -> bool:

@@ -30,12 +30,12 @@ def run_watched(work: Callable[[], _T], *, cancel: Callable[[], bool], seconds: 
     this raises `attempt_interrupted` or `attempt_timed_out`.
     """
     running = _Running(work)
-    ends = None if seconds is None else time.monotonic() + seconds
+    deadline = None if seconds is None else time.monotonic() + seconds
     with raise_on_sigterm():
         try:
             running.start()
             while not running.wait_for_end():
-                if ends is not None and time.monotonic() >= ends:
+                if deadline is not None and time.monotonic() >= deadline:
                     raise TimeoutError
         except (KeyboardInterrupt, SigtermReceived, TimeoutError) as stop:
             _stop(running, cancel)
@@ -91,13 +91,13 @@ class _Running(Generic[_T]):
 
 def _stop(running: _Running[_T], cancel: Callable[[], bool]) -> None:
     """Cancel repeatedly until the work has ended, since a Spark job may begin after a cancellation."""
-    ends = time.monotonic() + STOP_SECONDS
+    deadline = time.monotonic() + STOP_SECONDS
     while True:
         # Errors of the cancellation do not matter: the caller gets the reason of the stop.
         with contextlib.suppress(Exception):
             if cancel():
                 return
-        if running.wait_for_end() or time.monotonic() >= ends:
+        if running.wait_for_end() or time.monotonic() >= deadline:
             return
 
 
@@ -111,8 +111,8 @@ def raise_on_sigterm() -> Iterator[None]:
     def raise_received(_number: int, _frame: FrameType | None) -> None:
         raise SigtermReceived
 
-    before = signal.signal(signal.SIGTERM, raise_received)
+    previous_handler = signal.signal(signal.SIGTERM, raise_received)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        signal.signal(signal.SIGTERM, previous_handler)

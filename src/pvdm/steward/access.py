@@ -1,4 +1,4 @@
-"""Access tokens: issues, rotates and revokes them, and finds the grant of a token (what it allows, until when)."""
+"""Issues, rotates and revokes access tokens, and finds the grant of a token (what the token allows, until when)."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class Access:
         return token, self._ledger.transact(work, at_micros=now)
 
     def revoke(self, token_id: str) -> Grant:
-        """Revoke a token and all tokens derived from it, also while the clock waits for an operator after a jump."""
+        """Revoke a token and all tokens derived from it. Works even while the clock waits for an operator."""
         now = self._clock.trusted_micros()
         return self._ledger.transact(lambda unit: tokens.revoke(unit, token_id), at_micros=now)
 
@@ -92,7 +92,7 @@ class Access:
             return tokens.list_all(unit)
 
     def authenticate(self, text: str) -> Grant:
-        """The grant of a token, also while the clock waits for an operator. Raises if the token is not valid now."""
+        """The grant of a token. Raises if it is not valid now. Works even while the clock waits for an operator."""
         token = BearerToken(text)
         is_well_formed = 0 < len(text) <= TOKEN_TEXT_MAX_CHARACTERS and text.isascii()
         # Error reports may show the locals of each frame, so the secret is deleted from this one.
@@ -105,7 +105,8 @@ class Access:
 
     def exchange(self, client_id: str, client_secret: str) -> tuple[BearerToken, Grant]:
         """Exchange a long-lived token, given as its id and secret, for a short-lived one with the same rights."""
-        secret, client_secret = [client_secret], ""  # `pop` empties the list: this frame too must not keep the secret
+        # Error reports may show the locals of this frame. So the secret is moved to a list, and `pop` empties the list.
+        secret, client_secret = [client_secret], ""
         parent = self.authenticate(secret.pop())
         if parent.token_id != client_id:
             raise tokens.unknown_token_error()
@@ -126,7 +127,7 @@ class Access:
 
         def work(unit: Unit) -> Grant:
             # If the parent was rotated, its newest successor limits the lifetime.
-            newest = tokens.newest(unit, parent)
+            newest = tokens.find_newest_successor(unit, parent)
             tokens.require_live(newest, now)
             expires = min(newest.expires_micros, now + seconds * _MICROS)
             if attempt_id is not None:
@@ -134,7 +135,7 @@ class Access:
                 require_domain(parent, workloads.get(unit, attempt.workload_id).opening.domain)
                 if attempt.state not in ATTEMPT.live():
                     raise Code.ATTEMPT_ENDED(expected=", ".join(ATTEMPT.live()), got=attempt.state)
-                unit.lock_name(f"token {secret_sha256}")  # of equal requests at the same time one issues the token
+                unit.lock_name(f"token {secret_sha256}")  # of two equal requests, the second finds the first's token
                 issued = tokens.find_issued(unit, secret_sha256, parent=newest, attempt_id=attempt_id)
                 if issued is not None:
                     tokens.require_live(issued, now)

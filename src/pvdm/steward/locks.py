@@ -95,7 +95,10 @@ def serve_alone(ledger: Ledger) -> Iterator[None]:
 
 @contextlib.contextmanager
 def hold_work(ledger: Ledger, subject: str) -> Iterator[None]:
-    """Hold the lock on an attempt, its clean-up, or a workload. Raises `work_held` if another Steward has it."""
+    """Hold the lock on the work that `subject` names. Raises `work_held` if another Steward holds that lock.
+
+    `subject`: an attempt's id, a publication's id, or a text such as "the clean-up of" an attempt.
+    """
     with ledger.try_lock(f"work on {subject}") as is_locked:
         if not is_locked:
             raise Code.WORK_HELD(got=subject)
@@ -103,6 +106,6 @@ def hold_work(ledger: Ledger, subject: str) -> Iterator[None]:
 
 
 def is_work_held(ledger: Ledger, subject: str) -> bool:
-    """Whether a Steward of the ledger holds the lock on this attempt or workload."""
+    """Whether a Steward of the ledger holds the lock that `hold_work` takes for this subject."""
     with ledger.try_lock(f"work on {subject}") as is_locked:
         return not is_locked

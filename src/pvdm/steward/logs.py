@@ -1,6 +1,7 @@
 """Writes JSON lines on the logger `pvdm.steward`: one for each request, exception and event.
 
-No line holds a header, a body or a query value. The line of an operator's request to change a workload names it.
+No line holds a header, a body or a query value. If a person's request changes a workload, its line has the workload's
+id; people are operators, auditors and attestors.
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ class JsonFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """The line as JSON. Leaves out an exception's message, and the arguments of its line: they may hold secrets."""
         if record.name == LOGGER.name:
-            return record.getMessage()
+            return record.getMessage()  # already JSON
         line: dict[str, object] = {"time": _now(), "level": record.levelname, "event": record.name}
         if record.exc_info and record.exc_info[1] is not None:
             return json.dumps({**line, "message": str(record.msg).strip(), **_error_facts(record.exc_info[1])})

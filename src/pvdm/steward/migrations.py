@@ -72,13 +72,13 @@ class Migrations:
             if found is None:
                 raise Code.RECORD_UNKNOWN(reason="migration_unknown", got=migration_id[:80])
             require_domain(grant, found.domain)
-            return _view(found, statements.get(unit, migration_id))
+            return _make_view(found, statements.get(unit, migration_id))
 
     def list_migrations(self, grant: Grant) -> list[MigrationView]:
         """The latest migrations of the caller's domain, newest first."""
         with self._ledger.read() as unit:
             found = protections.list_newest_migrations(unit, domain=visible_domain(grant))
-            return [_view(each, statements.get(unit, each.migration_id)) for each in found]
+            return [_make_view(each, statements.get(unit, each.migration_id)) for each in found]
 
     def show_table(self, levels: Levels, name: str, grant: Grant) -> TargetView:
         """The table as it is now, for an operator who prepares an approval."""
@@ -127,13 +127,14 @@ class Migrations:
 
             def work(unit: Unit, log_indexes: Sequence[int]) -> None:
                 require_current(unit, approval)
+                # Replaces the content, since `store` may call this function several times.
                 migrated[:] = [_store(unit, approval, each, log_indexes[0]) for each in swap_pointers(unit)]
 
             self._recorder.store([document], work)
             return migrated
 
         with refuse_replay(approval):
-            catalog.commits.commit(grant, [change], permit=permit, transact=transact)
+            catalog.commits.commit(grant, [change], make_permit=permit, transact=transact)
 
     def _contract_to_check(
         self, approval: VerifiedApproval[Migration], row: TableRow, levels: Levels, grant: Grant
@@ -178,7 +179,7 @@ def parse_updates(text: str) -> list[Json]:
     return list(Node({"updates": value}, "$").array("updates"))
 
 
-def _view(record: MigrationRecord, statement: Statement) -> MigrationView:
+def _make_view(record: MigrationRecord, statement: Statement) -> MigrationView:
     migration = read_unchecked(statement.envelope, Migration)
     return MigrationView(
         migration_id=record.migration_id,

@@ -12,7 +12,7 @@ from pvdm.digest.digester import kernel_engine
 from pvdm.errors import Code, PvdmError, UnavailableError
 from pvdm.lake.paths import Location, parse_location
 from pvdm.lake.stores.health import FolderHealth, StoreHealth
-from pvdm.lake.stores.stores import Place, Stores, location_of
+from pvdm.lake.stores.stores import ConfiguredPath, Stores, location_of
 from pvdm.lake.vault import Vault
 from pvdm.ledger import Ledger, open_ledger
 from pvdm.ledger.catalog import tables
@@ -49,7 +49,7 @@ from pvdm.trust.root import require_root_current
 from pvdm.verify.fetch import Files
 from pvdm.verify.spark.access import StoreAccess
 
-Clock = Callable[[], int]  # gives microseconds
+Clock = Callable[[], int]  # returns a time in microseconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,7 +142,7 @@ def open_notary(config: StewardConfig, *, wall: Clock = wall_micros, monotonic: 
 
 
 def assemble_notary(config: StewardConfig, undo: contextlib.ExitStack, *, wall: Clock, monotonic: Clock) -> Notary:
-    """Open the parts of an existing Steward, without the checks of `open_notary`; `undo` closes them."""
+    """Open the parts of an existing Steward, without the checks of `open_notary`; if these fail, `undo` closes them."""
     ledger, clock = _open_ledger(config, undo, wall, monotonic)
     keys = open_keys(config.keys, LedgerEpochs(ledger, clock))
     undo.callback(keys.close)
@@ -155,17 +155,17 @@ def create_notary(
 ) -> Notary:
     """Create a Steward: keys, first epoch, first log entries, outside checkpoint. Existing parts are kept."""
     with contextlib.ExitStack() as undo:
-        # New keys would make another notary of the same name, and no trust root has its keys.
+        # A lost keystore is not replaced: with new keys, the Steward would be another notary of the same name.
         keystore = config.keys.path if isinstance(config.keys, FileKeys) else None
-        is_missing = keystore is not None and not keystore.exists()
-        if is_missing and outside_file(config).exists():
+        keystore_is_missing = keystore is not None and not keystore.exists()
+        if keystore_is_missing and outside_file(config).exists():
             got = f"none, beside a checkpoint in {outside_file(config)}"
             raise Code.KEYSTORE_LOST(expected=f"the keystore {keystore}", got=got)
         ledger, clock = _open_ledger(config, undo, wall, monotonic)
         with ledger.read() as unit:
             restores.require_none_unfinished(unit)
         require_shared_settings(ledger, config, creating=True)
-        if is_missing and (size := LedgerLogReader(ledger).size()):
+        if keystore_is_missing and (size := LedgerLogReader(ledger).size()):
             got = f"none, beside a ledger whose log has {size} entries"
             raise Code.KEYSTORE_LOST(expected=f"the keystore {keystore}", got=got)
         keys = _open_or_create_keys(config, LedgerEpochs(ledger, clock))
@@ -179,7 +179,7 @@ def create_notary(
         notary = _build(config, ledger, clock, keys)
         notary.recorder.begin()
         notary.epochs.log_missing(reason)
-        # Stored last, so that a configuration that is refused above can still be corrected.
+        # Stored last: if anything above raises, another configuration can still be used.
         store_shared_settings(ledger, config, at_micros=clock.trusted_micros(), creating=True)
         undo.pop_all()
         return notary
@@ -207,7 +207,7 @@ def _open_ledger(
     ledger = open_ledger(config.ledger_url)
     undo.callback(ledger.close)
     migrate(ledger, at_micros=wall())  # the schema of the database
-    if wall is not wall_micros:  # a clock of the caller's own cannot be checked by boot id and database time
+    if wall is not wall_micros:  # boot id and database time say nothing about a clock that the caller provides
         return ledger, LedgerClock(ledger, wall=wall, monotonic=monotonic)
     return ledger, LedgerClock(ledger, monotonic=monotonic, boot=boot_id(), second_micros=database_micros(ledger))
 
@@ -277,8 +277,8 @@ def _build(config: StewardConfig, ledger: Ledger, clock: LedgerClock, keys: KeyS
 def _open_catalog(config: StewardConfig, ledger: Ledger, clock: LedgerClock, stores: Stores) -> Catalog:
     catalog = config.catalog
     # No table may lie where the Steward keeps its other files.
-    reserved: list[Place | None] = [config.outside_at or config.outside_path, config.archive_at or config.archive]
-    reserved += [config.keys.path if isinstance(config.keys, FileKeys) else None, ledger.file]
+    reserved: list[ConfiguredPath | None] = [config.outside_at or config.outside_path, ledger.file]
+    reserved += [config.archive_at or config.archive, config.keys.path if isinstance(config.keys, FileKeys) else None]
     other_places = tuple(each for each in reserved if each is not None)
     return open_catalog(
         ledger,
@@ -313,8 +313,8 @@ def _folder_health(config: StewardConfig, ledger: Ledger) -> FolderHealth:
         with ledger.read() as unit:
             return receipts.any_exist(unit)
 
-    # Each folder, and whether it must exist by now. Other checks report a lost outside checkpoint or ledger.
-    folders: list[tuple[Place | None, Callable[[], bool]]] = [
+    # Each folder, and whether it must exist. For the first two, other checks find a missing checkpoint or ledger.
+    folders: list[tuple[ConfiguredPath | None, Callable[[], bool]]] = [
         (None if config.outside_at is not None else config.outside_path.parent, lambda: False),
         (None if ledger.file is None else ledger.file.parent, lambda: False),
     ]

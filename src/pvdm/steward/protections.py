@@ -47,7 +47,7 @@ from pvdm.verify.spark.extracting import SparkExtraction
 
 @dataclass(frozen=True, slots=True)
 class VerifiedApproval(Generic[A]):
-    """A verified approval with its bytes, and the ids of all trust roots at the time of its verification."""
+    """A verified approval (`A` is Protection or Migration), and the ids of all trust roots when it was verified."""
 
     statement: VerifiedStatement[A]
     envelope: bytes
@@ -72,7 +72,7 @@ class Approvals:
     spark_extraction: SparkExtraction | None
 
     def accept_once(self, envelope: bytes, kind: type[A], accept: Callable[[VerifiedApproval[A]], None]) -> str:
-        """Verify the approval and call `accept`, unless exactly these bytes were accepted before; returns its id."""
+        """Verify the approval and call `accept`, unless these bytes were accepted before; returns the approval's id."""
         with translate_refusals("approval"):
             parsed = parse_envelope(envelope)
             read_statement(parsed.payload, kind)
@@ -106,7 +106,7 @@ class Approvals:
 
 def require_current(unit: Unit, approval: VerifiedApproval[Migration] | VerifiedApproval[Protection]) -> None:
     """Raise if a trust root was accepted since the verification, or the ledger was restored since the signature."""
-    if statements.ids_of_kind(unit, StatementKind.TRUST_ROOT) != approval.trust_root_ids:
+    if statements.list_ids_by_kind(unit, StatementKind.TRUST_ROOT) != approval.trust_root_ids:
         raise Code.TRUST_ROOT_MOVED("a trust root was accepted meanwhile", hint="submit the approval again")
     restores.require_issued_after(unit, approval.predicate.issued_at, what="approval")
 
@@ -175,13 +175,13 @@ class Protections:
             if found is None:
                 raise Code.RECORD_UNKNOWN(reason="protection_unknown", got=protection_id[:80])
             require_domain(grant, found.domain)
-            return _view(found, statements.get(unit, protection_id))
+            return _make_view(found, statements.get(unit, protection_id))
 
     def list_protections(self, grant: Grant) -> list[ProtectionView]:
         """The latest protections of the caller's domain, newest first."""
         with self._ledger.read() as unit:
             found = protections.list_newest(unit, domain=visible_domain(grant))
-            return [_view(each, statements.get(unit, each.protection_id)) for each in found]
+            return [_make_view(each, statements.get(unit, each.protection_id)) for each in found]
 
     def list_protected(
         self,
@@ -193,7 +193,10 @@ class Protections:
         after: Levels | None = None,
         count: int,
     ) -> list[ProtectedObject]:
-        """At most `count` protected objects of the caller's domain, by name; `levels`, `name`, `after` limit them."""
+        """At most `count` protected objects of the caller's domain in order of name, after the name `after`.
+
+        `levels` and `name` select those of one namespace, or one table.
+        """
         domain = visible_domain(grant)
         with self._ledger.read() as unit:
             if kind == "namespace":
@@ -209,7 +212,7 @@ class Protections:
         """The bytes of a contract; raises unless a table or namespace of the caller's domain is or was under it."""
         with self._ledger.read() as unit:
             body = protections.get_contract(unit, sha256)
-            domains = protections.contract_domains(unit, sha256)
+            domains = protections.list_contract_domains(unit, sha256)
         if not any(grant.reaches(domain) for domain in domains):
             require_domain(grant, next(iter(domains), ""))  # raises: none of the domains is the caller's
         return body
@@ -240,7 +243,7 @@ class Protections:
         """Check the protection against the table as it is now; returns the function that puts it into force."""
         with self._ledger.read() as unit:
             row, levels = find_table(unit, target.table, grant, self._catalog.name)
-        metadata = self._catalog.states.of(row).metadata
+        metadata = self._catalog.states.load(row).metadata
         contract = None
         if approval.predicate.contract is not None:
             contract = self._approvals.check_table_contract(approval.predicate.contract, row, levels, grant)
@@ -313,16 +316,19 @@ def protection_record(
 
 
 def contract_after(protection: Protection, current: str | None) -> str | None:
-    """The contract's hash afterwards. Raises unless `current` is None (to protect) or the signed one (to unprotect)."""
+    """The hash of the contract after the protection is applied; None if it ends protection. `current`: the one before.
+
+    Raises unless `current` is None (to protect) or the signed hash (to end protection).
+    """
     signed = protection.target.contract_sha256
     if protection.action is ProtectionAction.PROTECT:
         if current is not None:  # a migration changes the contract of a protected table
             raise Code.PROTECTED_ALREADY(got=current)
         return signed
     if current is None:
-        raise Code.NOT_PROTECTED("it is not protected", expected=signed, got="none", hint="nothing was changed")
+        raise Code.NOT_PROTECTED("the target is not protected", expected=signed, got="none", hint="nothing was changed")
     if current != signed:
-        message = "it is protected under another contract by now"
+        message = "the target is protected under another contract by now"
         hint = "nothing was changed; look at the new contract, and sign again"
         raise Code.APPROVAL_REFUSED(message, reason="approval_stale", expected=signed, got=current, hint=hint)
     return None
@@ -348,7 +354,7 @@ def hash_manifests(metadata: TableMetadata, reader: FileReader) -> str | None:
         raise error.as_not_allowed(message, hint) from None
 
 
-def _view(record: ProtectionRecord, statement: Statement) -> ProtectionView:
+def _make_view(record: ProtectionRecord, statement: Statement) -> ProtectionView:
     protection = read_unchecked(statement.envelope, Protection)
     table = protection.target if isinstance(protection.target, TableTarget) else None
     return ProtectionView(

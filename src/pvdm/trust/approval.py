@@ -1,4 +1,4 @@
-"""Operators' approvals and break-glass overrides. A `require_` function raises unless its docstring holds."""
+"""Checks operators' approvals and break-glass overrides. A `require_` function raises unless its docstring holds."""
 
 from __future__ import annotations
 
@@ -64,10 +64,7 @@ def verify_approval(data: bytes, root: TrustRoot, kind: type[A], *, now: int) ->
 def verify_override(
     data: bytes, root: TrustRoot, *, failed: VerifiedProof, now: int, used: Callable[[str], bool]
 ) -> VerifiedStatement[BreakGlass]:
-    """The override, signed with a break-glass key for exactly this FAIL proof. It waives only the gate's check 4.
-
-    `used` says whether an override with this nonce was used before.
-    """
+    """The override, signed with a break-glass key for exactly this FAIL proof. `used` says whether a nonce was used."""
     with translate_refusals("override"):
         check_role = partial(require_role_not_steward, "override")
         override = verify_statement(data, root, BreakGlass, now=now, check_role=check_role)

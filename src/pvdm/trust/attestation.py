@@ -1,4 +1,4 @@
-"""Source attestations: a registered attestor's signed statement about a snapshot of its source."""
+"""Checks source attestations: statements that a registered attestor signs about a snapshot of its source."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pvdm.trust.verify import verify_statement
 class RequiredAttestation:
     """What an attestation must say to answer the Steward's challenge."""
 
-    attestors: Collection[str]
+    attestors: Collection[str]  # the identities that may sign
     catalog: str
     table_uuid: str
     snapshot_id: int
@@ -37,7 +37,7 @@ def verify_attestation(data: bytes, root: TrustRoot, wanted: RequiredAttestation
 
 
 def require_registered(found: SourceAttestation, wanted: RequiredAttestation) -> None:
-    """Raise unless the attestation is signed by an attestor that the challenge names."""
+    """Raise unless the attestor is one of those that may answer the challenge."""
     if found.attestor not in wanted.attestors:
         registered = ", ".join(sorted(wanted.attestors)) or "none"
         raise refused("attestor_not_registered", registered, found.attestor)

@@ -1,4 +1,4 @@
-"""The offline bundle, proofs with their inclusion proofs: its check, and what the check proves."""
+"""The offline bundle of one chunk's proofs with their log proofs: its check, and what the check proves."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class InclusionChecker(Protocol):
 def _read_envelope(fields: Fields, key: str) -> bytes:
     envelope, sha256 = dump(fields.value(key)), fields.text("envelope_sha256")
     require_sha256(sha256, "the hash of an envelope")
-    # With another hash the parts of the bundle belong to different proofs.
+    # If the hash differs, the parts of the bundle belong to different proofs.
     require_equal("bundle_envelope_mismatch", sha256, hashlib.sha256(envelope).hexdigest())
     return envelope
 
@@ -46,7 +46,7 @@ _ENVELOPE: Final = FieldType(_read_envelope, _write_envelope, keys=("envelope", 
 
 
 @dataclass(frozen=True, slots=True)
-class LoggedEnvelope(Document, title="a proof of the bundle"):
+class LoggedProof(Document, title="a proof of the bundle"):
     """One notary's envelope, the time of its log entry, and its log proof file (`LogProof`) as text."""
 
     envelope: Annotated[bytes, _ENVELOPE]
@@ -63,15 +63,15 @@ class LoggedEnvelope(Document, title="a proof of the bundle"):
 class ProofBundle(Document, title="the bundle", format="pvdm-bundle/v1"):
     """Everything that an offline check of a proof needs, except the trust root."""
 
-    proofs: Annotated[tuple[LoggedEnvelope, ...], documents(LoggedEnvelope, 1, NOTARY_ENVELOPES_MAX)]
+    proofs: Annotated[tuple[LoggedProof, ...], documents(LoggedProof, 1, NOTARY_ENVELOPES_MAX)]
 
 
 @dataclass(frozen=True, slots=True)
 class CheckedBundle:
-    """A valid bundle, with one sentence for each thing that the check proves, and for each that it does not prove."""
+    """A valid bundle, with sentences for people: what the check proves, and what it does not prove."""
 
     proof: VerifiedProof
-    logged_at: tuple[int, ...]
+    logged_at: tuple[int, ...]  # one time for each notary's proof, in microseconds
     proved: tuple[str, ...]
     not_proved: tuple[str, ...]
 
@@ -94,7 +94,7 @@ def check_bundle(data: bytes, root: TrustRoot, log: InclusionChecker, *, thresho
     return CheckedBundle(proof, times, _list_proved(proof), _list_not_proved(proof))
 
 
-def require_logged_before(logged: LoggedEnvelope, now: int) -> None:
+def require_logged_before(logged: LoggedProof, now: int) -> None:
     """The log entry is not from the future, clock skew allowed."""
     latest = now + CLOCK_SKEW_MAX_MICROS
     if logged.logged_at > latest:
@@ -138,7 +138,7 @@ def resolve_log_origin(root: TrustRoot, origin: str | None) -> str:
 
 
 def log_checker(root: TrustRoot, *, origin: str) -> KnownLog:
-    """The checker of that log. It accepts all unrevoked log keys of the trust root: old keys signed old checkpoints."""
+    """The checker of that log. It accepts the trust root's unrevoked log keys, also expired ones of old checkpoints."""
     keys = tuple(
         NoteKey(origin, key.public.der)
         for key in root.keys

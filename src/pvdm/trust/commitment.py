@@ -1,4 +1,4 @@
-"""Commitments, which a proof has instead of digests, and their check against a digest."""
+"""Commitments: keyed hashes that a proof has in place of the secret digests. Makes them, and checks one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LABEL: Final = b"pvdm/commitment/v1\0"
 
 
 def commit(key: CommitmentKey, digest: Partial) -> str:
-    """HMAC-SHA256 over context, rows and sum (spec/proof.md section 5). Equal digests give equal commitments."""
+    """HMAC-SHA256 over context, row count and sum (spec/proof.md section 5). Equal digests give equal commitments."""
     if key.epoch != digest.epoch:
         raise Code.COMMITMENT_EPOCH_MISMATCH(expected=str(key.epoch), got=str(digest.epoch))
     names = (digest.construction.value, digest.mode.value, digest.projection.value)

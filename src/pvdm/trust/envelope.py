@@ -70,13 +70,13 @@ class Envelope:
 
 
 def pae(payload_type: str, payload: bytes) -> bytes:
-    """DSSE's pre-authentication encoding, version 1."""
+    """DSSE's pre-authentication encoding (PAE), version 1: the bytes that are signed."""
     kind = payload_type.encode()
     return b"DSSEv1 %d %b %d %b" % (len(kind), kind, len(payload), payload)
 
 
 def parse_envelope(data: bytes, *, payload_type: str = STATEMENT_TYPE, signatures_max: int = 1) -> Envelope:
-    """The envelope in these bytes, which must be canonical, of this type, and have 1 to `signatures_max` signatures."""
+    """The envelope in these canonical bytes, of this type, with 1 to `signatures_max` signatures, none verified."""
     value = parse_strict(data, "the envelope", size_max_bytes=ENVELOPE_SIZE_MAX_BYTES)
     with refuse_input_errors():
         fields = Fields(value, "the envelope", ("payload", "payloadType", "signatures"))
@@ -138,7 +138,7 @@ def require_signature_size(signature: bytes) -> None:
 
 
 _ED25519_SIGNATURE_BYTES: Final = 64
-_P256_ORDER: Final = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
+_P256_ORDER: Final = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551  # n
 
 
 def sign_envelope(payload: bytes, signer: SigningKey, *, payload_type: str = STATEMENT_TYPE) -> Envelope:
@@ -146,12 +146,12 @@ def sign_envelope(payload: bytes, signer: SigningKey, *, payload_type: str = STA
     message = pae(payload_type, payload)
     signature = signer.sign(message)
     if signer.public.algorithm is Algorithm.ECDSA_P256:
-        signature = _with_low_s(signature)
+        signature = _use_smaller_s(signature)
     require_signature(signer.public, signature, message)
     return Envelope(payload_type, payload, (Signature(signer.public.key_id, signature),))
 
 
-def _with_low_s(signature: bytes) -> bytes:
+def _use_smaller_s(signature: bytes) -> bytes:
     """The canonical form of a P-256 signature: DER with the smaller of s and n - s."""
     r, s = decode_dss_signature(signature)
     return encode_dss_signature(r, min(s, _P256_ORDER - s))
@@ -174,7 +174,7 @@ def _is_canonical(algorithm: Algorithm, signature: bytes) -> bool:
     if algorithm is Algorithm.ED25519:
         return len(signature) == _ED25519_SIGNATURE_BYTES
     try:
-        return _with_low_s(signature) == signature
+        return _use_smaller_s(signature) == signature
     except ValueError:
         return False
 

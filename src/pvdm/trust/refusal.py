@@ -1,4 +1,4 @@
-"""The errors that refuse a signed document (exit code 3), also in place of input errors that `pvdm.model` raises."""
+"""The errors by which a signed document is refused (exit code 3). Input errors of `pvdm.model` are translated."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def refuse_input_errors() -> Iterator[None]:
 def refused(
     code: str, expected: object, got: object, *, message: str | None = None, hint: str | None = None
 ) -> VerificationError:
-    """The error with this code or reason. Without `message` it has the default message of the registry."""
+    """The error with this code or reason. Without `message` it has the default message of the error registry."""
     message = message or entries_by_reason()[code].default_message
     return VerificationError(code, message, expected=str(expected), got=str(got), hint=hint)
 

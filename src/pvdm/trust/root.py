@@ -34,7 +34,7 @@ KEY_EPOCHS_MAX: Final = 1_000
 
 
 class RootRole(Enum):
-    """The role for which a key is trusted."""
+    """The role for which a key is trusted. A `root` key signs trust roots."""
 
     ATTESTOR = "attestor"
     BREAK_GLASS = "break-glass"
@@ -80,7 +80,7 @@ _EPOCHS: Final = FieldType(Fields.decimals, write_decimals, _require_epochs)
 
 @dataclass(frozen=True, slots=True)
 class TrustedKey(Document, title="a key of the trust root"):
-    """One trusted key: its holder, its roles and epochs, its validity, and the time of its revocation."""
+    """One trusted key: its holder (`identity`), its roles and epochs, its validity, and the time of its revocation."""
 
     public: Annotated[PublicKey, _PUBLIC]
     identity: Identity
@@ -100,22 +100,21 @@ class TrustedKey(Document, title="a key of the trust root"):
 
     @property
     def key_id(self) -> str:
-        """Lower-case hex SHA-256 over the SubjectPublicKeyInfo."""
+        """The SHA-256 of the public key (its SubjectPublicKeyInfo), in lower-case hex."""
         return self.public.key_id
 
 
 @dataclass(frozen=True, slots=True)
 class Thresholds(Document, title="the thresholds"):
-    """How many notaries must sign a proof, and how many root signers the next trust root."""
+    """How many notaries must sign a proof, and how many root signers the next trust root. `TrustRoot` checks both."""
 
-    # The trust root checks the range, which depends on its keys.
     notary: Count
     root: Count
 
 
 @dataclass(frozen=True, slots=True)
 class TrustRoot(Document, title="the trust root", format="pvdm-trust-root/v1"):
-    """One version of the trust root; keys in order of their ids."""
+    """One version of the trust root; keys in order of their ids. Version 1 has no predecessor (`previous_sha256`)."""
 
     version: Annotated[int, number_between(1, INTEGER_MAX)]
     previous_sha256: Sha256 | None
@@ -190,7 +189,7 @@ def require_key_order(keys: Sequence[TrustedKey]) -> None:
 
 
 def require_reachable(keys: Sequence[TrustedKey], role: RootRole, threshold: int) -> None:
-    """A threshold is at least one, and enough identities exist to meet it."""
+    """The threshold is at least one, and enough identities have the role to meet it."""
     identities = {key.identity for key in keys if role in key.roles}
     if not 1 <= threshold <= len(identities):
         raise inconsistent("trust_root_threshold", f"1 to {len(identities)} {role.value} identities", str(threshold))
@@ -205,7 +204,7 @@ class SeenRoot:
 
 
 def sign_root(root: TrustRoot, signers: Sequence[SigningKey]) -> Envelope:
-    """The root in one envelope with the signature of each root signer."""
+    """The root in one envelope with the signature of each of `signers`."""
     payload = root.to_bytes()
     signatures = [sign_envelope(payload, signer, payload_type=TRUST_ROOT_TYPE).signature for signer in signers]
     return Envelope(TRUST_ROOT_TYPE, payload, tuple(sorted(signatures, key=lambda signature: signature.key_id)))
@@ -213,7 +212,7 @@ def sign_root(root: TrustRoot, signers: Sequence[SigningKey]) -> Envelope:
 
 def pin_root(data: bytes, *, sha256: str, now: int) -> TrustRoot:
     """The first trust root. It must have the hash that the caller knows, and be signed by the signers it names."""
-    envelope, root = _open(data)
+    envelope, root = _parse_root(data)
     require_pinned(envelope, sha256)
     require_root_signers(root, envelope, now, "trust_root_self_unsigned")
     return root
@@ -221,12 +220,11 @@ def pin_root(data: bytes, *, sha256: str, now: int) -> TrustRoot:
 
 def advance_root(current: TrustRoot, data: bytes, *, now: int) -> TrustRoot:
     """The next trust root, which its own signers and those of the current root signed; or the current root again."""
-    envelope, root = _open(data)
+    envelope, root = _parse_root(data)
     _require_not_behind(root, SeenRoot(current.version, current.sha256))
     if root.version == current.version:
         return current
-    # A skipped version may have revoked a key.
-    require_equal("trust_root_gap", current.version + 1, root.version)
+    require_equal("trust_root_gap", current.version + 1, root.version)  # a skipped version may have revoked a key
     require_equal("trust_root_not_successor", current.sha256, root.previous_sha256)
     require_root_signers(current, envelope, now, "trust_root_unsigned")
     require_root_signers(root, envelope, now, "trust_root_self_unsigned")
@@ -246,7 +244,7 @@ def follow_roots(envelopes: Sequence[bytes], *, sha256: str, now: int, seen: See
     return root
 
 
-def _open(data: bytes) -> tuple[Envelope, TrustRoot]:
+def _parse_root(data: bytes) -> tuple[Envelope, TrustRoot]:
     envelope = parse_envelope(data, payload_type=TRUST_ROOT_TYPE, signatures_max=ROOT_SIGNATURES_MAX)
     value = parse_strict(envelope.payload, "the trust root", size_max_bytes=ROOT_SIZE_MAX_BYTES)
     with refuse_input_errors():
@@ -277,7 +275,7 @@ def require_not_forked(root: TrustRoot, seen: SeenRoot) -> None:
 
 
 def require_root_signers(trusted: TrustRoot, envelope: Envelope, now: int, code: str) -> None:
-    """Raise unless enough root signers of `trusted` signed. An invalid signature of one of them is refused at once."""
+    """Raise unless enough root signers of `trusted` signed. An invalid signature by one of them is an error too."""
     identities = {_identify_signer(trusted, envelope, signature, now) for signature in envelope.signatures} - {None}
     if len(identities) < trusted.thresholds.root:
         message = f"too few root signers of version {trusted.version} signed the trust root"
@@ -300,6 +298,6 @@ def _identify_signer(trusted: TrustRoot, envelope: Envelope, signature: Signatur
 
 
 def require_root_current(root: TrustRoot, now: int) -> None:
-    """The root has not expired. An old root may lack a revocation."""
+    """The root has not expired: an old root may lack a revocation."""
     if root.expires_at <= now:
         raise refused(Code.TRUST_ROOT_EXPIRED, f"before {iso_time(root.expires_at)}", iso_time(now))

@@ -1,4 +1,4 @@
-"""In-toto statements, the payloads of all envelopes but the trust root's. Each predicate determines its subject."""
+"""In-toto statements: the payloads of all envelopes but the trust root's. The predicate determines the subject."""
 
 from __future__ import annotations
 
@@ -24,23 +24,15 @@ from pvdm.trust.strict_json import parse_strict
 PAYLOAD_SIZE_MAX_BYTES: Final = 24 * 1024 * 1024
 _STATEMENT: Final = "https://in-toto.io/Statement/v1"
 
-Predicate: TypeAlias = (
-    Proof
-    | Receipt
-    | WorkloadStatement
-    | Migration
-    | Protection
-    | BreakGlass
-    | SourceAttestation
-    | EpochStatement
-    | RestoreStatement
-)
+_NotaryPredicate: TypeAlias = Proof | Receipt | WorkloadStatement | EpochStatement | RestoreStatement
+_PersonPredicate: TypeAlias = Migration | Protection | BreakGlass | SourceAttestation
+Predicate: TypeAlias = _NotaryPredicate | _PersonPredicate
 P = TypeVar("P", bound=Predicate)
 
 
 @dataclass(frozen=True, slots=True)
 class SigningRule:
-    """The predicate type of a kind of statement, its signer's role, and the paths of three fields in the predicate.
+    """How a kind of statement is signed: its predicate type, its signer's role, and paths of fields in the predicate.
 
     The key must be trusted for the epoch in the field `epoch`. Keys of people have no epoch, and statements about
     epochs and restores may be signed in any usable one.
@@ -48,14 +40,14 @@ class SigningRule:
 
     predicate_type: str
     role: RootRole
-    signer: str
+    signer: str  # this and the next two: paths of fields, with dots
     epoch: str | None = None
     issued_at: str = "issued_at"
 
     @property
     def kind(self) -> StatementKind:
         """The kind of the statement, as the log's entries name it."""
-        return StatementKind(self.predicate_type.split(":")[2])
+        return StatementKind(self.predicate_type.split(":")[2])  # urn:pvdm:KIND:VERSION
 
 
 _NOTARY: Final = RootRole.NOTARY
@@ -73,11 +65,11 @@ SIGNING_RULES: Final[Mapping[type[Any], SigningRule]] = {
 
 
 def payload_of(predicate: Predicate) -> bytes:
-    """The canonical statement that is signed."""
+    """The payload to be signed: the canonical JSON of the in-toto statement with this predicate."""
     return dump(
         {
             "_type": _STATEMENT,
-            "subject": _subject(predicate),
+            "subject": _subject_of(predicate),
             "predicateType": SIGNING_RULES[type(predicate)].predicate_type,
             "predicate": predicate.to_json(),
         }
@@ -101,7 +93,8 @@ def read_unchecked(envelope: bytes, kind: type[P]) -> P:
     return read_statement(parse_envelope(envelope).payload, kind)
 
 
-def _subject(predicate: Predicate) -> list[Value]:
+def _subject_of(predicate: Predicate) -> list[Value]:
+    """The subject: names and SHA-256 of what the statement is about."""
     match predicate:
         case Proof(core=core):
             files = [_digest_entry(file.published_path, file.published_sha256) for file in core.files.added]
@@ -147,6 +140,6 @@ def require_predicate_version(got: str, expected: str) -> None:
 
 def require_subject(got: Value, predicate: Predicate) -> None:
     """Raise unless the subject agrees with the predicate. Some tools read the subject alone."""
-    expected = _subject(predicate)
+    expected = _subject_of(predicate)
     if got != expected:
         raise refused("subject_mismatch", f"{len(expected)} entries that the predicate binds", "other names or digests")

@@ -51,7 +51,7 @@ def require_size(data: bytes, what: str, size_max_bytes: int) -> None:
 
 
 def require_complete(text: str, error: json.JSONDecodeError, what: str) -> None:
-    """The document does not end in the middle."""
+    """The document does not end in the middle of its value."""
     if error.pos >= len(text) or error.msg.startswith("Unterminated string"):
         got = f"{len(text)} characters of one"
         raise refused("json_truncated", "a whole value", got, message=f"{what} ends too early")
@@ -72,7 +72,7 @@ def require_distinct_keys(repeated: Sequence[str], what: str) -> None:
 
 def require_shallow(value: Value, what: str) -> None:
     """The document is not nested deeper than a canonical document may be."""
-    level: list[Value] = [value]
+    level: list[Value] = [value]  # all values of one depth
     for _ in range(DOCUMENT_DEPTH_MAX):
         inner: list[Value] = []
         for each in level:

@@ -20,7 +20,7 @@ from pvdm.trust.statement import SIGNING_RULES, P, Predicate, payload_of, read_s
 
 CLOCK_SKEW_MAX_MICROS: Final = CLOCK_SKEW_MAX_SECONDS * 1_000_000
 NOTARY_ENVELOPES_MAX: Final = 16
-RoleCheck: TypeAlias = Callable[[TrustedKey, RootRole], None]
+RoleCheck: TypeAlias = Callable[[TrustedKey, RootRole], None]  # raises unless the key may sign in this role
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ def sign_statement(predicate: Predicate, signer: SigningKey) -> Envelope:
 def verify_statement(
     data: bytes, root: TrustRoot, kind: type[P], *, now: int, check_role: RoleCheck | None = None
 ) -> VerifiedStatement[P]:
-    """Return the statement. Signature, key, epoch and time must be valid. `check_role` replaces `require_role`."""
+    """The statement, if its signature, key, epoch and time are valid. `check_role` replaces `require_role`."""
     require_root_current(root, now)
     envelope = parse_envelope(data)
     key = require_signer(envelope, root, SIGNING_RULES[kind].role, now=now, check_role=check_role)
@@ -66,7 +66,7 @@ def verify_statement(
 def require_signer(
     envelope: Envelope, root: TrustRoot, role: RootRole, *, now: int, check_role: RoleCheck | None = None
 ) -> TrustedKey:
-    """The key that made the signature. The root must trust it for this role at `now`. The payload is not read."""
+    """The key that made the signature, which the root trusts for this role at `now`. The payload is not read."""
     key = require_known_key(root, envelope.signature.key_id)
     (check_role or require_role)(key, role)
     require_not_revoked(key, now)
@@ -86,7 +86,7 @@ def require_key_covers(predicate: Predicate, key: TrustedKey, now: int) -> None:
 
 
 def verify_threshold(envelopes: Sequence[bytes], root: TrustRoot, *, threshold: int, now: int) -> VerifiedProof:
-    """Return the core, if at least `threshold` distinct notaries signed it, each in a statement of its own."""
+    """The verified proof, if at least `threshold` distinct notaries signed its core, each in a statement of its own."""
     require_threshold_of_root(threshold, root)
     require_envelope_count(envelopes)
     statements = tuple(verify_statement(data, root, Proof, now=now) for data in envelopes)
@@ -94,7 +94,7 @@ def verify_threshold(envelopes: Sequence[bytes], root: TrustRoot, *, threshold: 
 
 
 def require_agreed(statements: Sequence[VerifiedStatement[Proof]], threshold: int) -> VerifiedProof:
-    """Return the one core of all statements, if at least `threshold` distinct notaries signed it."""
+    """The verified proof, if all statements have one core and at least `threshold` distinct notaries signed it."""
     require_distinct_notaries(statements)
     require_equal_cores(statements)
     require_enough_notaries(statements, threshold)
@@ -105,7 +105,7 @@ def require_known_key(root: TrustRoot, key_id: str) -> TrustedKey:
     """The key is in the trust root."""
     key = root.find(key_id)
     if key is None:
-        raise refused(Code.KEY_UNKNOWN, f"a key of version {root.version}", key_id)
+        raise refused(Code.KEY_UNKNOWN, f"a key of version {root.version} of the trust root", key_id)
     return key
 
 

@@ -31,7 +31,7 @@ class Fetched:
 
 @dataclass(frozen=True, slots=True)
 class HashedFile:
-    """Size and hash of a file. `version` is the store's version of the file, if it was pinned."""
+    """Size and hash of a file. `version`, the store's version of the file, is pinned with storage `sealed` only."""
 
     location: str
     size: int
@@ -59,11 +59,11 @@ class Files:
         except VerificationError as error:
             if error.reason != "file_too_large":
                 raise
-            raise _changed(frozen, f"more than {frozen.size} bytes") from None
+            raise _changed_error(frozen, f"more than {frozen.size} bytes") from None
         if (len(fetched.data), fetched.sha256) != (frozen.size, frozen.sha256):
-            raise _changed(frozen, describe_bytes(len(fetched.data), fetched.sha256))
+            raise _changed_error(frozen, describe_bytes(len(fetched.data), fetched.sha256))
         if frozen.version is not None and fetched.version != frozen.version:
-            raise _changed(frozen, f"version {fetched.version}, not {frozen.version}")
+            raise _changed_error(frozen, f"version {fetched.version}, not {frozen.version}")
         return fetched
 
     def require_version(self, frozen: HashedFile) -> None:
@@ -72,14 +72,14 @@ class Files:
         with _translate_store_errors(place):
             version = self.stores.for_reading(place).facts(place).version
         if version != frozen.version:
-            raise _changed(frozen, f"version {version}, not {frozen.version}")
+            raise _changed_error(frozen, f"version {version}, not {frozen.version}")
 
     def read(self, location: str, *, max_bytes: int) -> bytes:
         """The bytes of a file. Raises `file_too_large` for more than `max_bytes` bytes."""
         return b"".join(self._open(parse_location(location), max_bytes)[1])
 
     def hash(self, location: str, *, pinned: bool = False) -> HashedFile:
-        """Size and SHA-256 of a file, which is not kept in memory. With `pinned`, its version in the store too."""
+        """Size and SHA-256 of a file, read in pieces. With `pinned`, its version in the store too."""
         place = parse_location(location)
         size, digest = 0, hashlib.sha256()
         version, pieces = self._open(place, FETCH_SIZE_MAX_BYTES)
@@ -138,13 +138,9 @@ def describe_bytes(size: int, sha256: str) -> str:
     return f"{size} bytes, SHA-256 {sha256}"
 
 
-def _changed(frozen: HashedFile, got: str) -> PvdmError:
-    return Code.FILE_MISMATCH(
-        f"{frozen.location} was changed after the freeze",
-        reason="file_changed",
-        expected=describe_bytes(frozen.size, frozen.sha256),
-        got=got,
-    )
+def _changed_error(frozen: HashedFile, got: str) -> PvdmError:
+    message, expected = f"{frozen.location} was changed after the freeze", describe_bytes(frozen.size, frozen.sha256)
+    return Code.FILE_MISMATCH(message, reason="file_changed", expected=expected, got=got)
 
 
 @contextlib.contextmanager
@@ -166,7 +162,7 @@ _FREEZE_DOMAIN: Final = b"pvdm/freeze/v1\0"
 
 @dataclass(frozen=True, slots=True)
 class Freeze:
-    """The hashed files by location, and the hash over all of them (`root_of`)."""
+    """The hashed files by location, and `root`, the hash over all of them (`root_of`)."""
 
     files: Mapping[str, HashedFile]
     root: str

@@ -33,10 +33,10 @@ _VIEWS: Final[dict[pa.DataType, pa.DataType]] = {
 
 
 def filter_rows(batch: pa.RecordBatch, expression: ex.Expression) -> pa.RecordBatch:
-    """The rows for which a bound filter is true; false and unknown (null) drop the row."""
+    """The rows for which a bound filter (one with typed literals) is true; false and unknown (null) drop the row."""
     if isinstance(expression, ex.Always):
         return batch
-    return _cast_views(batch).filter(mask(batch, expression), null_selection_behavior="drop")
+    return _cast_views(batch).filter(compute_mask(batch, expression), null_selection_behavior="drop")
 
 
 def _cast_views(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -48,18 +48,18 @@ def _cast_views(batch: pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, names=batch.schema.names)
 
 
-def mask(batch: pa.RecordBatch, expression: ex.Expression) -> Mask:
+def compute_mask(batch: pa.RecordBatch, expression: ex.Expression) -> Mask:
     """The result of a bound filter for each row: true, false, or null for unknown."""
     result: Mask
     match expression:
         case ex.Always():
             result = pa.repeat(pa.scalar(True), batch.num_rows)
         case ex.And(parts):
-            result = functools.reduce(pc.and_kleene, (mask(batch, part) for part in parts))
+            result = functools.reduce(pc.and_kleene, (compute_mask(batch, part) for part in parts))
         case ex.Or(parts):
-            result = functools.reduce(pc.or_kleene, (mask(batch, part) for part in parts))
+            result = functools.reduce(pc.or_kleene, (compute_mask(batch, part) for part in parts))
         case ex.Not(part):
-            result = pc.invert(mask(batch, part))
+            result = pc.invert(compute_mask(batch, part))
         case _:
             result = _evaluate(expression, _decode_column(batch, expression.column))
     return result
@@ -105,8 +105,8 @@ def _is_one_of(column: _Column, literals: tuple[ex.Literal, ...]) -> Mask:
     return result
 
 
-def decoded_column(batch: pa.RecordBatch, name: str, kind: Type) -> _Column:
-    """The column, decoded, and cast to the Arrow type of `kind`; raises if a value would change."""
+def decode_and_cast(batch: pa.RecordBatch, name: str, kind: Type) -> _Column:
+    """The column, decoded (`_decode_column`) and cast to the Arrow type of `kind`; raises if a value would change."""
     return _cast(_decode_column(batch, name), kind)
 
 

@@ -77,7 +77,7 @@ def decide_verdict(
     """
     classes = {finding.failure for finding in findings}
     if intent is not None and staged is not None:
-        failure = rows_class(intent, staged)
+        failure = classify_rows(intent, staged)
         if failure is not None:
             located_classes: frozenset[FailureClass] = frozenset() if located is None else located.failures
             classes |= located_classes or {failure}
@@ -86,8 +86,8 @@ def decide_verdict(
     return Verdict.failed(*classes) if classes else Verdict(Outcome.PASS)
 
 
-def rows_class(intent: Partials, staged: Partials) -> FailureClass | None:
-    """The failure class of the staged rows by counts and digests alone; None if both sides are equal.
+def classify_rows(intent: Partials, staged: Partials) -> FailureClass | None:
+    """Classify the difference by counts and digests alone; None if both sides are equal.
 
     Fewer rows are MISSING. More rows are DUPLICATED if they are all intended rows several times, otherwise ADDED.
     The same number of rows with other sums is MODIFIED.
@@ -101,12 +101,12 @@ def rows_class(intent: Partials, staged: Partials) -> FailureClass | None:
         )
     if all(intent[name].matches(staged[name]) for name in intent):
         return None
-    intended_rows, staged_rows = rows_of(intent), rows_of(staged)
+    intended_rows, staged_rows = count_rows(intent), count_rows(staged)
     if staged_rows < intended_rows:
         return FailureClass.MISSING
     if staged_rows == intended_rows:
         return FailureClass.MODIFIED
-    times = staged_rows // intended_rows if intended_rows else 0
+    times = staged_rows // intended_rows if intended_rows else 0  # how often each row may be repeated
     return FailureClass.DUPLICATED if times and _is_repeated(intent, staged, times) else FailureClass.ADDED
 
 
@@ -118,14 +118,11 @@ def _is_repeated(intent: Partials, staged: Partials, times: int) -> bool:
     )
 
 
-def rows_of(partials: Partials) -> int:
-    """The number of rows. Raises unless all projections counted the same number."""
+def count_rows(partials: Partials) -> int:
+    """The number of digested rows. Raises unless all projections counted the same number."""
     counts = {partial.rows for partial in partials.values()}
     if len(counts) != 1:
-        raise Code.PARTIAL_MISMATCH(
-            "the projections counted different numbers of rows",
-            reason="partial_missing",
-            expected="one number of rows",
-            got=" and ".join(map(str, sorted(counts))) or "no projection",
-        )
+        message = "the projections counted different numbers of rows"
+        got = " and ".join(map(str, sorted(counts))) or "no projection"
+        raise Code.PARTIAL_MISMATCH(message, reason="partial_missing", expected="one number of rows", got=got)
     return counts.pop()

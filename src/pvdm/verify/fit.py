@@ -31,7 +31,7 @@ from pvdm.model.statements.core import ExtractionPath
 from pvdm.verify.fetch import Files
 from pvdm.verify.intent import Intent, digest_plan, empty_batch, require_mapping
 from pvdm.verify.planning import plan_chunks
-from pvdm.verify.source import INT96_HINT, PinnedSource, translate_read_errors, unusable
+from pvdm.verify.source import INT96_HINT, PinnedSource, translate_read_errors, unusable_error
 
 # Types that Spark's reader returns as another type or not at all, so that digests would differ from the stored values.
 _NOT_EXTRACTED: Final = frozenset(
@@ -40,7 +40,7 @@ _NOT_EXTRACTED: Final = frozenset(
 
 
 def require_extractable(schema: Schema, whose: str) -> None:
-    """Refuse columns that Spark's reader does not return in the table's own type."""
+    """Refuse columns that Spark's reader does not return in the table's own type. `whose` is for the message."""
     for path, slot in schema.walk():
         kind = slot.type
         if isinstance(kind, FixedType | GeoType) or (isinstance(kind, PrimitiveType) and kind.kind in _NOT_EXTRACTED):
@@ -49,7 +49,7 @@ def require_extractable(schema: Schema, whose: str) -> None:
 
 
 def require_contract_fit(contract: DataProductContract, source: Schema, target: Schema) -> None:
-    """Refuse a contract under which no workload can be opened, whatever its parameters and the source's rows are."""
+    """Refuse a contract under which no workload can be opened, for any parameters and any rows of the source."""
     with _in_contract("projections", "name a column of the target, in its own spelling"):
         plan = digest_plan(contract, target)
         require_identity(target, contract.projections.identity)
@@ -88,9 +88,8 @@ def require_identity(target: Schema, names: Sequence[str]) -> None:
     """Refuse a variant in the identity: keys are compared and printed."""
     for path, slot in target.select(names).walk():
         if slot.type == PrimitiveType(Kind.VARIANT):
-            raise Code.IDENTITY_TYPE_UNSUPPORTED(
-                f"column {path!a} cannot be part of the identity", got=str(slot.type), column=path
-            )
+            message = f"column {path!a} cannot be part of the identity"
+            raise Code.IDENTITY_TYPE_UNSUPPORTED(message, got=str(slot.type), column=path)
 
 
 def require_partition_fit(contract: DataProductContract, target: TableMetadata) -> None:
@@ -109,7 +108,7 @@ def require_partition_fit(contract: DataProductContract, target: TableMetadata) 
 
 @contextlib.contextmanager
 def _in_contract(path: str, hint: str | None = None) -> Iterator[None]:
-    """Add the path of the wrong part of the contract to an error that is raised inside."""
+    """Add the path of the part of the contract that does not fit to an error that is raised inside."""
     try:
         yield
     except InputError as error:
@@ -149,14 +148,14 @@ def read_footer(location: str, files: Files) -> Footer:
     tail = files.read_end(location, _TAIL_BYTES)
     length = int.from_bytes(tail[:4], "little")
     if len(tail) < _TAIL_BYTES or tail[4:] != _MAGIC or length > FOOTER_MAX_BYTES:
-        raise _unreadable(location, "a file that does not end with a Parquet footer")
+        raise _unreadable_error(location, "a file that does not end with a Parquet footer")
     data = _MAGIC + files.read_end(location, length + _TAIL_BYTES)
     try:
         parquet = pq.ParquetFile(pa.BufferReader(data))
         schema = parquet.schema.to_arrow_schema()
         leaves = [parquet.metadata.schema.column(index) for index in range(parquet.metadata.num_columns)]
     except (pa.ArrowException, OSError) as error:
-        raise _unreadable(location, str(error).partition("\n")[0][:200]) from None
+        raise _unreadable_error(location, str(error).partition("\n")[0][:200]) from None
     int96 = frozenset(leaf.path.partition(".")[0] for leaf in leaves if leaf.physical_type == "INT96")
     return Footer(schema.remove_metadata(), int96)
 
@@ -175,10 +174,9 @@ def _make_nullable(field: Any) -> Any:
     return field.with_type(kind).with_nullable(True)
 
 
-def _unreadable(location: str, got: str) -> VerificationError:
-    return VerificationError(
-        "parquet_unreadable", f"{location} cannot be read", expected="a Parquet file", got=got, file=location
-    )
+def _unreadable_error(location: str, got: str) -> VerificationError:
+    message = f"{location} cannot be read"
+    return VerificationError("parquet_unreadable", message, expected="a Parquet file", got=got, file=location)
 
 
 _ALL_ROWS: Final = ChunkDefinition("all", "true", None)
@@ -190,15 +188,15 @@ def require_usable(bound: BoundContract, source: PinnedSource, target: Schema, f
 
     For a set of files every footer is read. For a table only the schema is checked, since it may have many files.
     """
-    kernel_engine()  # raises if it is not installed
+    kernel_engine()  # raises if the kernel is not installed
     try:
         require_contract_fit(bound.contract, source.scan.schema, target)
         plan = digest_plan(bound.contract, target)
         intent = Intent(bound, source, _ALL_ROWS, plan)
     except InputError as error:
-        raise unusable(error, _newer_column_hint(error, source)) from None
+        raise unusable_error(error, _newer_column_hint(error, source)) from None
     require_extraction_fit(bound.contract, source.scan.schema, target)
-    if source.scan.named is None:  # a table
+    if source.scan.named is None:  # a table, not a set of files
         return
     checked: set[bytes] = set()
     for file in source.scan.files:
@@ -230,7 +228,7 @@ def _require_columns(intent: Intent, plan: Plan, file: ScanFile, footer: Footer)
     except pa.ArrowException:
         return  # Arrow cannot write such columns; the kernel checks them when it reads the file
     sample = replace(file, size=len(data), sha256=None, record_count=None)
-    _require_accepted(plan, intent.rows(sample, lambda _: data), file.location, footer, intent.source_of)
+    _require_accepted(plan, intent.rows(sample, lambda _: data), file.location, footer, intent.find_source_column)
 
 
 def require_schema(schema: Schema, location: str, footer: Footer) -> None:
@@ -239,32 +237,31 @@ def require_schema(schema: Schema, location: str, footer: Footer) -> None:
     try:
         data = footer.sample_file()
     except pa.ArrowException as error:
-        refused = Code.COLUMNS_MISMATCH(
-            f"{location}: a column has a type that cannot be checked",
-            reason="arrow_type_unsupported",
-            expected="types that Iceberg has",
-            got=str(error).partition("\n")[0][:200],
-        )
-        raise unusable(refused, _CORRECT_FILE) from None
+        message, got = f"{location}: a column has a type that cannot be checked", str(error).partition("\n")[0][:200]
+        expected = "types that Iceberg has"
+        refused = Code.COLUMNS_MISMATCH(message, reason="arrow_type_unsupported", expected=expected, got=got)
+        raise unusable_error(refused, _CORRECT_FILE) from None
     file = ScanFile(location, len(data), None)
     scan = Scan(schema, frozenset(), (file,), {}, named=schema)
     _require_accepted(plan, scan_batches(scan, file, lambda _: data, read_batches), location, footer, lambda name: name)
 
 
 def _require_accepted(
-    plan: Plan, batches: Iterator[pa.RecordBatch], location: str, footer: Footer, source_of: Callable[[str], str]
+    plan: Plan, batches: Iterator[pa.RecordBatch], location: str, footer: Footer, to_source: Callable[[str], str]
 ) -> None:
-    """Refuse unreadable batches, and types that the plan refuses. `source_of` maps a plan's column to the file's."""
+    """Refuse unreadable batches, and types that the plan refuses. `to_source` gives the source's name of a column."""
     engine = kernel_engine()
     try:
         for batch in batches:
             for projection in plan.projections:
-                engine.encode(plan, projection.name, batch.slice(0, 0))  # no rows: a required column refuses nulls
+                # Without its row: the sample's nulls would be refused in a required column.
+                engine.encode(plan, projection.name, batch.slice(0, 0))
     except (VerificationError, InputError) as error:
-        column = source_of(str(error.details.get("column", "")).partition(".")[0]).partition(".")[0]
+        # The error may name an inner field, such as `a.b`. Its column is `a`.
+        column = to_source(str(error.details.get("column", "")).partition(".")[0]).partition(".")[0]
         if column in footer.int96:
             raise int96_error(location, column) from None
-        refused = unusable(error, error.hint or _CORRECT_FILE)
+        refused = unusable_error(error, error.hint or _CORRECT_FILE)
         if location not in refused.message:
             refused.message = f"{location}: {refused.message}"
         refused.details["file"] = location

@@ -20,7 +20,7 @@ from pvdm.model.printable import quoted
 from pvdm.model.projection import ProjectionName, content, identity
 from pvdm.model.schema import ListType, MapType, Schema, StructType
 from pvdm.verify.fetch import Fetcher
-from pvdm.verify.filtering import filter_rows, mask
+from pvdm.verify.filtering import compute_mask, filter_rows
 from pvdm.verify.planning import chunk_filter
 from pvdm.verify.source import PinnedSource
 
@@ -92,7 +92,7 @@ def files_of_chunk(bound: BoundContract, source: PinnedSource, chunk: ChunkDefin
         for field in fields:
             values = [files[index].constants[field.field_id] for index in group if field.field_id is not None]
             array_type: Any = arrow_type(field.type)
-            arrays.append(pa.array([getattr(value, "bytes", value) for value in values], array_type))
+            arrays.append(pa.array([getattr(value, "bytes", value) for value in values], array_type))  # UUIDs as bytes
         batch = pa.RecordBatch.from_arrays(arrays, names=[field.name for field in fields])
         chosen.update(index for index, may in zip(group, _may_match(batch, where).to_pylist(), strict=True) if may)
     return tuple(file for index, file in enumerate(files) if index in chosen)
@@ -144,7 +144,7 @@ class Intent:
         self._mapped = tuple(each for each in mapped if columns is None or each.target in columns)
         self._where = chunk_filter(bound.where(schema), chunk, schema)
         self._targets = [each.target for each in self._mapped]
-        # A schema whose batches need no widening, and the positions of the mapped columns in it.
+        # The last schema whose batches needed no widening, and the positions of the mapped columns in it.
         self._unwidened: tuple[pa.Schema, list[int]] | None = None
         mapped_columns = {each.source for each in self._mapped}
         widened = {each.source for each in self._mapped if each.type != schema.column(each.source).type}
@@ -156,10 +156,10 @@ class Intent:
     def rows(self, file: ScanFile, fetch: Fetcher) -> Iterator[pa.RecordBatch]:
         """The intended rows of one of the source's files."""
         for batch in self._source.batches(file, fetch):
-            yield self.of_batch(batch)
+            yield self.map_batch(batch)
 
-    def of_batch(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The intended rows of a batch of the source, which has the columns `source_columns`."""
+    def map_batch(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The intended rows of a batch of the source, which must have the columns `source_columns`."""
         return self._map_columns(filter_rows(batch, self._where))
 
     @property
@@ -167,7 +167,7 @@ class Intent:
         """The source's columns that are read."""
         return self._source.scan.schema.names
 
-    def source_of(self, target: str) -> str:
+    def find_source_column(self, target: str) -> str:
         """The source's name of a target column; any other name is returned unchanged."""
         return next((each.source for each in self._mapped if each.target == target), target)
 
@@ -202,13 +202,16 @@ def _find_files(source: PinnedSource, locations: Sequence[str]) -> tuple[ScanFil
 
 
 def _may_match(partitions: pa.RecordBatch, where: Expression) -> Any:
-    """For each file's partition values, a row of the batch: whether the filter can be true for a row of the file."""
+    """For each file (a row of `partitions`): whether the filter can be true for one of its rows.
+
+    A part of the filter over other columns than the partition's counts as true.
+    """
     if set(columns_of(where)) <= set(partitions.schema.names):
-        return pc.fill_null(mask(partitions, where), False)
+        return pc.fill_null(compute_mask(partitions, where), False)
     match where:
         case And(parts):
             return functools.reduce(pc.and_, (_may_match(partitions, part) for part in parts))
         case Or(parts):
             return functools.reduce(pc.or_, (_may_match(partitions, part) for part in parts))
         case _:
-            return mask(partitions, Always())
+            return compute_mask(partitions, Always())

@@ -22,7 +22,7 @@ from pvdm.trust.keys.context import AttemptContext
 from pvdm.trust.keys.handles import HANDLE_REDEMPTIONS_MAX, Handles
 from pvdm.trust.keys.service import KeyService
 from pvdm.verify.fetch import Files, Freeze, HashedFile, freeze, freeze_readable
-from pvdm.verify.findings import Finding, rows_class, rows_of
+from pvdm.verify.findings import Finding, classify_rows, count_rows
 from pvdm.verify.intent import digest_plan, files_of_chunk
 from pvdm.verify.locate import LocateLimits, locate
 from pvdm.verify.readers import JobInputs, JobKeys, Reader, SourceItem, StagedItem, ThreadReader, Work
@@ -43,7 +43,10 @@ class ClusterReader(Reader, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Tools:
-    """The services that a job uses. `threads` threads have one file each in memory; `large` reads large chunks."""
+    """The services that a job uses. `threads` threads have one file each in memory; `large` reads large chunks.
+
+    `extraction` is for contracts whose rows Spark's own reader reads too.
+    """
 
     files: Files
     handles: Handles
@@ -54,7 +57,7 @@ class Tools:
     locate_limits: LocateLimits = field(default_factory=LocateLimits)
     extraction: SparkExtraction | None = None
 
-    def reader(self, work: Work) -> Reader:
+    def choose_reader(self, work: Work) -> Reader:
         """The reader for this work. The digests do not depend on the choice."""
         reader: Reader = ThreadReader(self.files, self.threads)
         if self.large is not None and self.large.takes(work):
@@ -66,14 +69,15 @@ class Tools:
 
 def verify(job: VerifyJob, tools: Tools) -> VerificationResult:
     """Verify an attempt. Raises, without a verdict, if something other than the staged data is wrong."""
-    kernel_engine()  # raises before anything is read
+    kernel_engine()  # raises if the kernel is not installed, before anything is read
     plan = digest_plan(job.bound.contract, to_model(job.metadata.current_schema))
     staged = _read_staged(job, tools.files)
     staged_freeze, not_frozen = _freeze_staged(staged, tools, pinned=job.storage is Storage.SEALED)
     with translate_read_errors():
         source_files = files_of_chunk(job.bound, job.source, job.chunk)
         source_freeze = freeze(job.source.scan.locations(source_files), tools.files, threads=tools.threads)
-    findings = (*job.prior_findings, *staged.findings, *not_frozen, *_sync(job, staged, staged_freeze, tools.files))
+    not_synced = _make_durable(job, staged, staged_freeze, tools.files)
+    findings = (*job.prior_findings, *staged.findings, *not_frozen, *not_synced)
     fault.point("verify.after_freeze")
     if findings:
         # After a finding no key is derived and nothing is digested.
@@ -102,16 +106,20 @@ def _read_staged(job: VerifyJob, files: Files) -> StagedFiles:
 
 
 def _freeze_staged(staged: StagedFiles, tools: Tools, *, pinned: bool) -> tuple[Freeze, list[Finding]]:
+    """The freeze of the staged files that could be hashed, and findings for the others."""
     paths = [entry.data_file.file_path for entry in staged.added]
     try:
         frozen, refused = freeze_readable(paths, tools.files, threads=tools.threads, pinned=pinned)
-    except VerificationError as error:
+    except VerificationError as error:  # two paths name one file
         return freeze((), tools.files), [Finding.of(FailureClass.METADATA, error)]
     return frozen, [Finding.of(FailureClass.PHYSICAL, error, path) for path, error in refused.items()]
 
 
-def _sync(job: VerifyJob, staged: StagedFiles, staged_freeze: Freeze, files: Files) -> list[Finding]:
-    """Sync the files that the gate will read again. Staged data files are among them only with storage `open`."""
+def _make_durable(job: VerifyJob, staged: StagedFiles, staged_freeze: Freeze, files: Files) -> list[Finding]:
+    """Sync the files that the gate will read again. Staged data files are among them only with storage `open`.
+
+    Returns a finding if they cannot be synced.
+    """
     data = list(staged_freeze.files) if job.storage is Storage.OPEN else []
     try:
         files.make_durable([*staged.metadata_files, *data])
@@ -131,7 +139,7 @@ def _list_work(
 ) -> Work:
     """The work items: each file with its frozen hash."""
     entries = sorted(staged.added, key=lambda entry: entry.data_file.file_path)
-    rewrites = job.storage is Storage.COPIED
+    frozen, rewrites = staged_freeze.files, job.storage is Storage.COPIED
 
     def keep(item: StagedItem, data: bytes) -> HashedFile:
         uuid, attempt_id = job.table.uuid, job.attempt.attempt_id
@@ -140,9 +148,7 @@ def _list_work(
 
     return Work(
         inputs=JobInputs(plan, job.metadata, job.bound, job.chunk, job.source, rewrites),
-        staged=tuple(
-            StagedItem(at, entry, staged_freeze.files[entry.data_file.file_path]) for at, entry in enumerate(entries)
-        ),
+        staged=tuple(StagedItem(at, each, frozen[each.data_file.file_path]) for at, each in enumerate(entries)),
         source=tuple(
             SourceItem(each, tuple(source_freeze.files[location] for location in job.source.scan.locations([each])))
             for each in source_files
@@ -153,35 +159,35 @@ def _list_work(
 
 def _digest(job: VerifyJob, tools: Tools, work: Work, staged_freeze: Freeze, source_freeze: Freeze) -> Digests:
     """Digest both sides, intended and staged rows, under the attempt's keys."""
-    context = _context(job, work.inputs.plan, staged_freeze, source_freeze)
-    reader, handles = tools.reader(work), tools.handles
+    context = _make_context(job, work.inputs.plan, staged_freeze, source_freeze)
+    reader, handles = tools.choose_reader(work), tools.handles
     handle = handles.issue(job.job_id, redemptions=min(1 + reader.redemptions(work), HANDLE_REDEMPTIONS_MAX))
     try:
         handles.freeze(job.job_id, context)
         keys = handles.redeem(handle, job_id=job.job_id, worker="steward")
         return Digests(context, reader.read(work, JobKeys(job.job_id, handle, keys)), tools.keys)
     finally:
-        handles.end(job.job_id)  # the handle is void from here on
+        handles.end(job.job_id)  # no worker gets the keys from here on
 
 
 def _locate(tools: Tools, work: Work, source_freeze: Freeze, digests: Digests) -> WrongRows | None:
     """The wrong rows, if both sides could be digested and differ."""
     result, limits = digests.result, tools.locate_limits
-    if result.staged is None or rows_class(result.intent, result.staged) is None:
+    if result.staged is None or classify_rows(result.intent, result.staged) is None:
         return None
     return locate(
         work.inputs,
         digests.unchanged,
         source_freeze,
         tools.files,
-        intent_rows=rows_of(result.intent),
-        staged_rows=rows_of(result.staged),
+        intent_rows=count_rows(result.intent),
+        staged_rows=count_rows(result.staged),
         threads=tools.threads,
         limits=limits,
     )
 
 
-def _context(job: VerifyJob, plan: Plan, staged_freeze: Freeze, source_freeze: Freeze) -> AttemptContext:
+def _make_context(job: VerifyJob, plan: Plan, staged_freeze: Freeze, source_freeze: Freeze) -> AttemptContext:
     attempt = job.attempt
     names = [name for name in ProjectionName if any(each.name is name for each in plan.projections)]
     return AttemptContext(

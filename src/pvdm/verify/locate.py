@@ -36,7 +36,7 @@ from pvdm.lake.read.deletes import ScanFile
 from pvdm.lake.read.entries import header_of
 from pvdm.lake.read.resolve import every_id
 from pvdm.model import canonical_json
-from pvdm.model.located import ROW_CLASSES, LocatedClass, SampleKey, WrongRows, largest
+from pvdm.model.located import ROW_CLASSES, LocatedClass, SampleKey, WrongRows, select_largest
 from pvdm.model.printable import quoted
 from pvdm.model.projection import ProjectionName
 from pvdm.model.schema import Field, Kind, PrimitiveType
@@ -65,7 +65,7 @@ _log: Final = logging.getLogger(__name__)
 RowKey = tuple[tuple[str, str | None], ...]  # names and texts of the identity columns
 _Pass = TypeVar("_Pass", "BucketDifferences", "DifferingRows")
 _KEY_BYTES: Final = 32
-_BITS_MIN, _BITS_MAX = 8, 20  # of the number of a bucket
+_BITS_MIN, _BITS_MAX = 8, 20  # there are 2**bits buckets
 # Hashes of identity and content, and the position of a row. Each field adds a hash of eight bytes.
 _RECORD_BYTES: Final = 40
 _FIELD_BYTES: Final = 8
@@ -117,7 +117,11 @@ class KernelSearch:
         self.spooled = False
 
     def run(self, intent_rows: int, staged_rows: int) -> dict[str, Any]:
-        """Run both passes. The kernel's result has, for each class, rows by file, and file and row of sample keys."""
+        """Run both passes and return the kernel's result: `fields`, `compared`, and an object for each failure class.
+
+        It has the number of wrong `rows`, these by file number (`files`), and `samples`: each with the numbers of its
+        file and row (`at`), how many `rows` it stands for, and the `fields` that differ.
+        """
         from pvdm.digest.kernel import BucketDifferences
 
         hash_key = secrets.token_bytes(_KEY_BYTES)
@@ -135,7 +139,7 @@ class KernelSearch:
         """The collectors of the second pass, one for each thread."""
         limits, columns = self._limits, len(self._plan.projection(ProjectionName.CONTENT).columns)
         _, row_count = buckets.differing()
-        # Fields are compared only if the spool has room for their hashes.
+        # Single fields are compared only if the spool file has room for their hashes.
         compares_fields = row_count * (_RECORD_BYTES + _FIELD_BYTES * columns) <= limits.spool_bytes
         return [
             buckets.differing_rows(
@@ -148,7 +152,7 @@ class KernelSearch:
         ]
 
     def _read_all(self, collectors: Sequence[_Pass]) -> _Pass:
-        """Read every file once, in a thread for each collector, and merge all collectors into the first."""
+        """Read every file once, with one thread for each collector. Returns all collectors merged into the first."""
 
         def read_file(collector: _Pass, file: tuple[Side, int]) -> None:
             self.require_time()
@@ -171,13 +175,12 @@ class KernelSearch:
     def require_time(self) -> None:
         """Raise `locate_too_slow` once the time is over."""
         if time.monotonic() > self._deadline:
-            raise Code.LOCATE_FAILED(
-                reason="locate_too_slow", expected=f"at most {self._limits.seconds:g} seconds", got="more"
-            )
+            most = f"at most {self._limits.seconds:g} seconds"
+            raise Code.LOCATE_FAILED(reason="locate_too_slow", expected=most, got="more")
 
 
 def _require_explained(found: dict[str, Any], difference: int) -> None:
-    """Require that some rows were found, and that they add up to the difference of the counts."""
+    """Require that some wrong rows were found, and that they add up to `difference` (staged minus intended rows)."""
     counts = {name: found[name]["rows"] for name in ("missing", "added", "duplicated", "modified")}
     surplus = counts["added"] + counts["duplicated"] - counts["missing"]
     if surplus != difference or not any(counts.values()):
@@ -221,7 +224,7 @@ def shorten(located: WrongRows) -> WrongRows:
 
 
 def _side_of(failure: FailureClass) -> Side:
-    """The side that has the rows of a class: missing rows are only in the source."""
+    """The side that has the wrong rows of a class: missing rows are only in the source."""
     return Side.INTENT if failure is FailureClass.MISSING else Side.STAGED
 
 
@@ -270,10 +273,9 @@ class _Locator:
         found = self._search.run(intent_rows, staged_rows)
         # Keys are not read if the contract lets no role see them.
         keys = self._read_keys(found) if self._inputs.bound.contract.governance.sample_keys else None
-        classes = tuple(
-            self._describe_class(each, found[each.value], keys) for each in ROW_CLASSES if found[each.value]["rows"]
-        )
-        fields, _ = largest([(name, count) for name, count in found["fields"]], LOCATED_FIELDS_MAX)
+        with_rows = [each for each in ROW_CLASSES if found[each.value]["rows"]]
+        classes = tuple(self._describe_class(each, found[each.value], keys) for each in with_rows)
+        fields, _ = select_largest([(name, count) for name, count in found["fields"]], LOCATED_FIELDS_MAX)
         return WrongRows(classes, fields, found["compared"])
 
     def _describe_class(
@@ -285,8 +287,8 @@ class _Locator:
             if (partition := self._partitions[side][file]) is not None:
                 partitions[partition] += rows
         rows_by_file = [(self._names[side][file], rows) for file, rows in found["files"]]
-        files, files_more = largest(rows_by_file, LOCATED_FILES_MAX)
-        shown, shown_more = largest(partitions.items(), LOCATED_PARTITIONS_MAX)
+        files, files_more = select_largest(rows_by_file, LOCATED_FILES_MAX)
+        shown, shown_more = select_largest(partitions.items(), LOCATED_PARTITIONS_MAX)
         samples = [] if keys is None else [self._describe_sample(side, each, keys) for each in found["samples"]]
         return LocatedClass(failure, found["rows"], files, files_more, shown, shown_more, tuple(samples))
 
@@ -334,19 +336,17 @@ class _Locator:
         """Values of partition fields with the identity transform; other transforms are not shown."""
         columns = {field.field_id: field for field in self._inputs.source.scan.schema.fields}
         known = [(columns[field_id], value) for field_id, value in file.constants.items() if field_id in columns]
-        return (
-            _join([(field.name, partition_value_text(field.type, value)) for field, value in known]) if known else None
-        )
+        texts = [(field.name, partition_value_text(field.type, value)) for field, value in known]
+        return _join_partition(texts) if texts else None
 
 
 def _partition_text(header: ManifestHeader, entry: DataFile | None) -> str | None:
     fields = header.spec.fields
     if entry is None or not fields:
         return None
-    typed = zip(fields, header.partition_types(), strict=True)
-    return _join(
-        [(field.name, partition_value_text(kind, entry.partition.get(field.field_id))) for field, kind in typed]
-    )
+    values = [entry.partition.get(field.field_id) for field in fields]
+    texts = map(partition_value_text, header.partition_types(), values)
+    return _join_partition([(field.name, text) for field, text in zip(fields, texts, strict=True)])
 
 
 def read_keys_at(
@@ -379,16 +379,16 @@ def scalar_text(scalar: Any, kind: object = None) -> str | None:
     except (ValueError, OverflowError, pa.ArrowException):
         # Python has no value for it, for example a day after the year 9999. Arrow may have a text.
         try:
-            return _cut(str(scalar.cast(pa.string()).as_py()))
+            return _shorten_text(str(scalar.cast(pa.string()).as_py()))
         except pa.ArrowException:
             return "a value that cannot be shown as text"
     if isinstance(value, bytes):
         is_uuid = kind == PrimitiveType(Kind.UUID) and len(value) == 16
-        return _cut(str(uuid.UUID(bytes=value)) if is_uuid else value.hex())
-    return _cut(str(value))
+        return _shorten_text(str(uuid.UUID(bytes=value)) if is_uuid else value.hex())
+    return _shorten_text(str(value))
 
 
-def _cut(text: str) -> str:
+def _shorten_text(text: str) -> str:
     return _writable(text[:SAMPLE_TEXT_MAX_CHARACTERS])
 
 
@@ -410,9 +410,9 @@ def partition_value_text(kind: object, value: object) -> str | None:
             return str(_EPOCH + datetime.timedelta(microseconds=value))
     except OverflowError:
         pass  # outside the years 1 to 9999: show the number
-    return _cut(str(value))
+    return _shorten_text(str(value))
 
 
-def _join(pairs: Sequence[tuple[str, str | None]]) -> str:
+def _join_partition(pairs: Sequence[tuple[str, str | None]]) -> str:
     """The pairs as one text, in the form of a partition path."""
     return "/".join(f"{quoted(name)}={quoted(value)}" for name, value in pairs)

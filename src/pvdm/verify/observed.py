@@ -29,8 +29,8 @@ _CODE_POINT_MAX_BYTES: Final = 4
 _UNORDERED: Final = (PrimitiveType(Kind.VARIANT), PrimitiveType(Kind.UNKNOWN))
 
 
-def bucket_requests(spec: PartitionSpec) -> tuple[tuple[int, int], ...]:
-    """Column and bucket count of each bucket field; the kernel reports the bucket numbers that it saw for each."""
+def list_bucket_requests(spec: PartitionSpec) -> tuple[tuple[int, int], ...]:
+    """Column id and bucket count of each bucket field. For each, the kernel reports the bucket numbers that it saw."""
     return tuple(
         (field.source_ids[0], field.transform.parameter or 1)
         for field in spec.fields
@@ -38,8 +38,8 @@ def bucket_requests(spec: PartitionSpec) -> tuple[tuple[int, int], ...]:
     )
 
 
-def partition_of(spec: PartitionSpec, schema: Schema, facts: ParquetFacts) -> IdMap[Value]:
-    """The partition tuple of the file. Raises if it has rows of two partitions, or none although it is partitioned."""
+def compute_partition(spec: PartitionSpec, schema: Schema, facts: ParquetFacts) -> IdMap[Value]:
+    """The partition tuple of the file. Raises if the file has rows of two partitions, or is partitioned but empty."""
     types = source_types(schema)
     bucket_fields = [field for field in spec.fields if field.transform.name == "bucket"]
     buckets = {field.field_id: each for field, each in zip(bucket_fields, facts.buckets, strict=True)}
@@ -92,10 +92,8 @@ def _transform(field: PartitionField, kind: Type, data: bytes) -> Value:
         return apply_transform(field.transform, kind, decode_value(kind, data))
     except InputError as error:
         # Truncate rounds down, and the result may not fit the type.
-        message = f"a value has no partition of {field.name}"
-        raise Code.PARTITION_MISMATCH(
-            message, reason="partition_value_invalid", expected=error.expected, got=error.got
-        ) from None
+        message, expected, got = f"a value has no partition of {field.name}", error.expected, error.got
+        raise Code.PARTITION_MISMATCH(message, reason="partition_value_invalid", expected=expected, got=got) from None
 
 
 def _require_long_enough(field: PartitionField, *, cut: bool, size: int) -> None:
@@ -119,12 +117,12 @@ def check_manifest_facts(
     ]
     for code, what, seen, claim in exact:
         if seen != claim:
-            yield _wrong_claim(code, what, seen, claim)
+            yield _wrong_claim_finding(code, what, seen, claim)
     if claimed.split_offsets and claimed.split_offsets != facts.split_offsets:
         what = "the split offsets of a file"
-        yield _wrong_claim("split_offsets_lie", what, facts.split_offsets, claimed.split_offsets)
+        yield _wrong_claim_finding("split_offsets_lie", what, facts.split_offsets, claimed.split_offsets)
     if tuple_key(claimed.partition) != tuple_key(observed.partition):
-        yield _wrong_claim("partition_lies", "the partition of a file", observed.partition, claimed.partition)
+        yield _wrong_claim_finding("partition_lies", "the partition of a file", observed.partition, claimed.partition)
     for field_id, leaf in facts.leaves.items():
         yield from _check_counts(claimed, field_id, leaf)
         yield from _check_bounds(claimed, field_id, leaf, types[field_id])
@@ -138,7 +136,7 @@ def _check_counts(claimed: DataFile, field_id: int, leaf: LeafFacts) -> Iterator
     ):
         claim = None if claims is None else claims.get(field_id)
         if claim is not None and claim != seen:
-            yield _wrong_claim(code, f"the {what} count of column {field_id}", seen, claim)
+            yield _wrong_claim_finding(code, f"the {what} count of column {field_id}", seen, claim)
 
 
 def _check_bounds(claimed: DataFile, field_id: int, leaf: LeafFacts, kind: Type) -> Iterator[Finding]:
@@ -164,10 +162,10 @@ def _check_bounds(claimed: DataFile, field_id: int, leaf: LeafFacts, kind: Type)
             is_wrong = order > 0 if side == "lower" else order < 0
             if is_wrong:
                 what = f"the {side} bound of column {field_id}"
-                yield _wrong_claim(f"{side}_bound_lies", what, seen.hex(), claim.hex())
+                yield _wrong_claim_finding(f"{side}_bound_lies", what, seen.hex(), claim.hex())
 
 
-def _wrong_claim(code: str, what: str, seen: object, claim: object) -> Finding:
+def _wrong_claim_finding(code: str, what: str, seen: object, claim: object) -> Finding:
     message = f"{what} is not what the manifest says"
     return Finding(FailureClass.METADATA, code, message, expected=str(seen), got=str(claim))
 
@@ -221,7 +219,7 @@ def observe(
     request = FileRequest(
         schema,
         needed=_columns_with_default(metadata),
-        buckets=bucket_requests(spec),
+        buckets=list_bucket_requests(spec),
         rows_max=entry.data_file.record_count,
         published_names=_names_in_files(metadata) if rewrite else {},
         footer_published=footer_published,
@@ -231,7 +229,7 @@ def observe(
     except VerificationError as error:
         return FileObservation(None, (Finding.of(failure_class_of(error.reason), error, path),))
     try:
-        partition = partition_of(spec, schema, facts)
+        partition = compute_partition(spec, schema, facts)
     except VerificationError as error:
         return FileObservation(None, (Finding.of(FailureClass.METADATA, error, path),))
     types = {slot.field_id: slot.type for _, slot in schema.walk() if slot.field_id is not None}
@@ -254,7 +252,7 @@ def _as_published(rebuilt: DataFile, published: PublishedFacts) -> DataFile:
     return replace(
         rebuilt,
         file_size_in_bytes=published.size,
-        column_sizes=_ids((each, sizes[each]) for each in listed if each in sizes),
+        column_sizes=_to_id_map((each, sizes[each]) for each in listed if each in sizes),
         split_offsets=published.split_offsets or None,
     )
 
@@ -267,14 +265,13 @@ def _names_in_files(metadata: TableMetadata) -> dict[int, str]:
 
 
 def _columns_with_default(metadata: TableMetadata) -> tuple[int, ...]:
-    """Columns with an initial default. A file must have them: readers would show the default, but the digest null."""
-    return tuple(
-        field.field_id for field in metadata.current_schema.fields.values() if field.initial_default is not None
-    )
+    """Columns with an initial default. A file must have them: readers would show the default, the digest has null."""
+    fields = metadata.current_schema.fields.values()
+    return tuple(field.field_id for field in fields if field.initial_default is not None)
 
 
 def failure_class_of(reason: str) -> FailureClass:
-    """The failure class of a reason of the kernel's reader."""
+    """The failure class of an error of the kernel's reader, by the error's reason."""
     if reason == Code.RECORD_COUNT_LIES:
         return FailureClass.METADATA
     is_schema = reason in _SCHEMA_REASONS or reason.startswith("field_")
@@ -298,14 +295,14 @@ def _rebuild(
         record_count=facts.rows,
         file_size_in_bytes=size,
         partition=partition,
-        column_sizes=_ids(
+        column_sizes=_to_id_map(
             (each, found) for each, found in facts.column_sizes.items() if each in modes and modes[each].keeps_counts
         ),
-        value_counts=_ids((each, leaf.values) for each, leaf in counted),
-        null_value_counts=_ids((each, leaf.nulls) for each, leaf in counted),
-        nan_value_counts=_ids((each, leaf.nans) for each, leaf in counted if leaf.nans is not None),
-        lower_bounds=_ids((each, low) for each, (low, _) in bounds if low is not None),
-        upper_bounds=_ids((each, high) for each, (_, high) in bounds if high is not None),
+        value_counts=_to_id_map((each, leaf.values) for each, leaf in counted),
+        null_value_counts=_to_id_map((each, leaf.nulls) for each, leaf in counted),
+        nan_value_counts=_to_id_map((each, leaf.nans) for each, leaf in counted if leaf.nans is not None),
+        lower_bounds=_to_id_map((each, low) for each, (low, _) in bounds if low is not None),
+        upper_bounds=_to_id_map((each, high) for each, (_, high) in bounds if high is not None),
         split_offsets=facts.split_offsets or None,
     )
 
@@ -331,5 +328,5 @@ def _replace_zero(value: Value, zero: float) -> Value:
 _T = TypeVar("_T")
 
 
-def _ids(pairs: Iterable[tuple[int, _T]]) -> IdMap[_T]:
+def _to_id_map(pairs: Iterable[tuple[int, _T]]) -> IdMap[_T]:
     return IdMap(sorted(pairs, key=lambda pair: pair[0]))

@@ -40,13 +40,13 @@ from pvdm.model.filter.claim_filter import read_claim
 from pvdm.model.filter.literal import canonical_literal, literal_text, parse_literal
 from pvdm.model.schema import Kind, PrimitiveType, Schema, Type
 from pvdm.verify.fetch import Fetcher
-from pvdm.verify.filtering import decoded_column, filter_rows
+from pvdm.verify.filtering import decode_and_cast, filter_rows
 from pvdm.verify.source import PinnedSource
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class _ChunkValue:
-    """A column's value in the definition of a chunk: the `text` of a literal, or null or NaN (`special`)."""
+    """A column's value in the definition of a chunk: the `text` of a literal, or `special`: "null" or "nan"."""
 
     special: str
     text: str
@@ -74,11 +74,11 @@ def plan_chunks(
         case ChunkingBy.NONE:
             chunks = [ChunkDefinition("all", str(ex.Always()), None)]
         case ChunkingBy.PARTITION:
-            chunks = _by_partition(chunking.columns, schema, values, most)
+            chunks = _plan_by_partition(chunking.columns, schema, values, most)
         case ChunkingBy.FILES:
-            chunks = _by_files(files, chunking.max_bytes or 0, most)
+            chunks = _plan_by_files(files, chunking.max_bytes or 0, most)
         case ChunkingBy.RANGE:
-            chunks = _by_range(str(chunking.column), chunking.bounds, schema, most)
+            chunks = _plan_by_range(str(chunking.column), chunking.bounds, schema, most)
     require_chunks(len(chunks), most)
     return ChunkPlan(tuple(chunks))
 
@@ -91,7 +91,7 @@ def chunk_filter(where: ex.Expression, chunk: ChunkDefinition, schema: Schema) -
     return own if isinstance(where, ex.Always) else ex.And((where, own))
 
 
-def _by_partition(
+def _plan_by_partition(
     columns: tuple[str, ...], schema: Schema, values: Iterable[Sequence[ex.LiteralValue | None]], most: int
 ) -> list[ChunkDefinition]:
     kinds = [column_type(schema, column) for column in columns]
@@ -99,7 +99,7 @@ def _by_partition(
         require_simple(column, kind)
     combinations: set[tuple[_ChunkValue, ...]] = set()
     for row in values:
-        optional = [_chunk_value(value, kind) for value, kind in zip(row, kinds, strict=True)]
+        optional = [_to_chunk_value(value, kind) for value, kind in zip(row, kinds, strict=True)]
         combination = tuple(value for value in optional if value is not None)
         # A value without a literal, such as an infinity, is left to the last chunk.
         if combination and len(combination) == len(row):
@@ -108,15 +108,15 @@ def _by_partition(
     ordered = sorted(combinations)
     chunks = []
     for combination in ordered:
-        pairs = tuple((escaped(name), _id_text(value)) for name, value in zip(columns, combination, strict=True))
+        pairs = tuple((escaped(name), _text_for_id(value)) for name, value in zip(columns, combination, strict=True))
         predicates = [_equals(*each) for each in zip(columns, kinds, combination, strict=True)]
-        chunks.append(ChunkDefinition(readable_id(pairs), str(_join(ex.And, predicates)), None))
+        chunks.append(ChunkDefinition(readable_id(pairs), str(_join_predicates(ex.And, predicates)), None))
     rest = _other_than(columns, kinds, ordered)
     chunks.append(ChunkDefinition(readable_id(tuple((escaped(name), "~other") for name in columns)), str(rest), None))
     return chunks
 
 
-def _chunk_value(value: ex.LiteralValue | None, kind: Type) -> _ChunkValue | None:
+def _to_chunk_value(value: ex.LiteralValue | None, kind: Type) -> _ChunkValue | None:
     if value is None:
         return _NULL
     if isinstance(value, float) and math.isnan(value):
@@ -126,11 +126,11 @@ def _chunk_value(value: ex.LiteralValue | None, kind: Type) -> _ChunkValue | Non
     return None if text is None else _ChunkValue("", str(literal_text(parse_literal(text, kind), kind)))
 
 
-def _id_text(value: _ChunkValue) -> str:
+def _text_for_id(value: _ChunkValue) -> str:
     return f"~{value.special}" if value.special else escaped(value.text)
 
 
-def _literal_of(text: str, kind: Type) -> ex.Text | ex.Number | ex.Boolean:
+def _to_literal(text: str, kind: Type) -> ex.Text | ex.Number | ex.Boolean:
     literal = canonical_literal(parse_literal(text, kind), kind)
     if literal is None:
         raise AssertionError("the text was made from a literal")
@@ -140,7 +140,7 @@ def _literal_of(text: str, kind: Type) -> ex.Text | ex.Number | ex.Boolean:
 def _equals(column: str, kind: Type, value: _ChunkValue) -> ex.Expression:
     if value == _NULL:
         return ex.IsNull(column)
-    return ex.IsNan(column) if value == _NAN else ex.Compare(column, ex.Operator.EQUAL, _literal_of(value.text, kind))
+    return ex.IsNan(column) if value == _NAN else ex.Compare(column, ex.Operator.EQUAL, _to_literal(value.text, kind))
 
 
 def _other_than(
@@ -148,8 +148,8 @@ def _other_than(
 ) -> ex.Expression:
     """A filter for all rows with another combination of values. For null it is true or false, never unknown.
 
-    `not (a or b)` would be unknown for null. So the first column has a value of no combination, or it has the value of
-    some, and the other columns differ from those combinations.
+    `not (a or b)` would be unknown for null. So the filter says: the first column has a value that is in no
+    combination; or it has a value of some combinations, and the other columns differ from these.
     """
     if not combinations:
         return ex.Always()
@@ -158,25 +158,26 @@ def _other_than(
         for first, group in itertools.groupby(combinations, key=lambda each: each[0]):
             others = _other_than(columns[1:], kinds[1:], [each[1:] for each in group])
             parts.append(ex.And((_equals(columns[0], kinds[0], first), others)))
-    return _join(ex.Or, parts)
+    return _join_predicates(ex.Or, parts)
 
 
 def _none_of(column: str, kind: Type, values: list[_ChunkValue]) -> ex.Expression:
-    literals = tuple(_literal_of(value.text, kind) for value in values if not value.special)
+    """A filter for the rows whose column has none of these values. For null it is true or false, never unknown."""
+    literals = tuple(_to_literal(value.text, kind) for value in values if not value.special)
     parts: list[ex.Expression] = [ex.IsNull(column, negated=True)]
     if literals:
         parts.append(ex.OneOf(column, literals, negated=True))
     if _NAN in values:
         parts.append(ex.IsNan(column, negated=True))
-    not_null = _join(ex.And, parts)
+    not_null = _join_predicates(ex.And, parts)
     return not_null if _NULL in values else ex.Or((ex.IsNull(column), not_null))
 
 
-def _join(kind: type[ex.And] | type[ex.Or], parts: Sequence[ex.Expression]) -> ex.Expression:
+def _join_predicates(kind: type[ex.And] | type[ex.Or], parts: Sequence[ex.Expression]) -> ex.Expression:
     return parts[0] if len(parts) == 1 else kind(tuple(parts))
 
 
-def _by_range(column: str, bounds: tuple[str, ...], schema: Schema, most: int) -> list[ChunkDefinition]:
+def _plan_by_range(column: str, bounds: tuple[str, ...], schema: Schema, most: int) -> list[ChunkDefinition]:
     """Half-open ranges between the bounds; NaN is above every bound, and null has its own chunk."""
     kind = column_type(schema, column)
     require_ordered(column, kind)
@@ -185,13 +186,13 @@ def _by_range(column: str, bounds: tuple[str, ...], schema: Schema, most: int) -
     for lower, upper in itertools.pairwise([None, *_require_ascending(bounds, kind), None]):
         parts: list[ex.Expression] = []
         if lower is not None:
-            parts.append(ex.Compare(column, ex.Operator.GREATER_OR_EQUAL, _literal_of(lower, kind)))
+            parts.append(ex.Compare(column, ex.Operator.GREATER_OR_EQUAL, _to_literal(lower, kind)))
         if upper is not None:
-            parts.append(ex.Compare(column, ex.Operator.LESS, _literal_of(upper, kind)))
-        # Such as `[10,20)`. Escaped values have no brackets and commas, so an empty text differs from no bound.
+            parts.append(ex.Compare(column, ex.Operator.LESS, _to_literal(upper, kind)))
+        # Such as `[10,20)`. Escaped values have no brackets and commas, so a bound that is an empty text is visible.
         start = "(" if lower is None else f"[{escaped(lower)}"
         name = f"{start},{'' if upper is None else escaped(upper)})"
-        where = _join(ex.And, parts) if parts else ex.IsNull(column, negated=True)
+        where = _join_predicates(ex.And, parts) if parts else ex.IsNull(column, negated=True)
         chunks.append(ChunkDefinition(readable_id(((escaped(column), name),)), str(where), None))
     chunks.append(ChunkDefinition(readable_id(((escaped(column), "~null"),)), str(ex.IsNull(column)), None))
     return chunks
@@ -208,7 +209,7 @@ def _require_ascending(bounds: tuple[str, ...], kind: Type) -> list[str]:
     return [str(literal_text(value, kind)) for value in values]
 
 
-def _by_files(files: Sequence[tuple[str, int]], max_bytes: int, most: int) -> list[ChunkDefinition]:
+def _plan_by_files(files: Sequence[tuple[str, int]], max_bytes: int, most: int) -> list[ChunkDefinition]:
     """Files in the order of their locations, as many in a chunk as fit; a larger file is alone."""
     ordered = sorted(files)
     for (before, _), (after, _) in itertools.pairwise(ordered):
@@ -273,7 +274,7 @@ def _read_combinations(
 
 def _column_as_numbers(batch: pa.RecordBatch, column: str, kind: Type) -> Any:
     """The column, with dates and times as numbers, since Python's dates end at the year 9999."""
-    array = decoded_column(batch, column, kind)
+    array = decode_and_cast(batch, column, kind)
     array_type: Any = arrow_type(kind)
     if pa.types.is_date32(array_type):
         return array.view(pa.int32())
@@ -283,7 +284,7 @@ def _column_as_numbers(batch: pa.RecordBatch, column: str, kind: Type) -> Any:
 
 
 def claim_of(bound: BoundContract, source_schema: Schema) -> Claim:
-    """The claim of the workload, by its filter. It covers at least all rows that the workload can publish."""
+    """The workload's claim, from the contract's filter. It covers at least all rows that the workload can publish."""
     column = bound.contract.boundary.claim
     if column is None:
         return Claim.everything()
@@ -292,7 +293,7 @@ def claim_of(bound: BoundContract, source_schema: Schema) -> Claim:
 
 
 def with_source_column(bound: BoundContract, claim: Claim, source_uuid: str, source: Schema) -> Claim:
-    """The claim with its column identified by source and field id; in a set of files by source and name."""
+    """The claim with its column named by source and field id; for a set of files, by source and column name."""
     column = bound.contract.boundary.claim
     if column is None:
         return claim
@@ -303,7 +304,10 @@ def with_source_column(bound: BoundContract, claim: Claim, source_uuid: str, sou
 
 
 def with_target_column(bound: BoundContract, claim: Claim, target: Schema) -> Claim:
-    """The claim on the proved target column (lowest id) that its source column fills; unchanged if there is none."""
+    """The claim with its column named by the target column that the source column fills.
+
+    If several target columns are filled and proved, it is the one with the lowest id. Unchanged if there is none.
+    """
     boundary = bound.contract.boundary
     if boundary.claim is None:
         return claim

@@ -79,7 +79,7 @@ class JobInputs:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """All files that are read for one verdict. `keep` writes a copy to the vault; it is None without copies."""
+    """All files that are read for one verdict. `keep` writes a copy to the vault; None if no copies are published."""
 
     inputs: JobInputs
     staged: tuple[StagedItem, ...]
@@ -94,7 +94,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class JobKeys:
-    """The digest keys of one job, and the handle that its workers exchange for the same keys."""
+    """The digest keys of one job, and the handle (a random id) that its workers exchange for the same keys."""
 
     job_id: str
     handle: str = field(repr=False)
@@ -128,7 +128,7 @@ class Reader(Protocol):
     """Reads all files of a job. The digests do not depend on the reader."""
 
     def redemptions(self, work: Work) -> int:
-        """How often workers may redeem the handle, the Steward itself not counted."""
+        """How many workers may redeem the handle (exchange it for the digest keys), the Steward not counted."""
 
     def read(self, work: Work, job_keys: JobKeys) -> ReadResult:
         """Read every file once, compare it with its freeze, and digest it."""
@@ -196,7 +196,8 @@ class ThreadReader:
 
     def read(self, work: Work, job_keys: JobKeys) -> ReadResult:
         """Read both sides at once; a free thread takes the largest file that is left."""
-        results = dict[int, tuple[ReadFile, Partials | None] | Finding]()
+        read: dict[int, ReadFile | Finding] = {}  # by the position of the staged file
+        partials: list[Partials] = []
         intent = work.inputs.intent_digest(job_keys.keys)
         fetch = source_fetcher(self.files, (each for item in work.source for each in item.frozen))
 
@@ -206,7 +207,9 @@ class ThreadReader:
 
             def read_item(item: StagedItem | SourceItem) -> None:
                 if isinstance(item, StagedItem):
-                    results[item.position] = self._read_staged(work, item, job_keys.keys)
+                    read[item.position], digests = self._read_staged(work, item, job_keys.keys)
+                    if digests is not None:
+                        partials.append(digests)
                     return
                 with translate_read_errors():
                     add(item.file)
@@ -215,18 +218,16 @@ class ThreadReader:
 
         items = sorted(work.items, key=lambda item: item.size, reverse=True)
         share(items, [make_item_reader() for _ in range(max(1, min(self.threads, len(items))))])
-        ordered = [results[item.position] for item in work.staged]
-        read = tuple(each if isinstance(each, Finding) else each[0] for each in ordered)
-        partials = [each[1] for each in ordered if not isinstance(each, Finding) and each[1] is not None]
-        staged = combine_all(work.inputs.plan, job_keys.keys, partials) if len(partials) == len(ordered) else None
-        return ReadResult(read, staged, intent.partials())
+        all_digested = len(partials) == len(work.staged)
+        staged = combine_all(work.inputs.plan, job_keys.keys, partials) if all_digested else None
+        return ReadResult(tuple(read[item.position] for item in work.staged), staged, intent.partials())
 
-    def _read_staged(self, work: Work, item: StagedItem, keys: Keys) -> tuple[ReadFile, Partials | None] | Finding:
-        """Fetch one file once. The same bytes are hashed, decoded and, if needed, rewritten."""
+    def _read_staged(self, work: Work, item: StagedItem, keys: Keys) -> tuple[ReadFile | Finding, Partials | None]:
+        """Fetch one file once. The same bytes are hashed, decoded and, if needed, rewritten. Also returns digests."""
         try:
             fetched = self.files.fetch_frozen(item.frozen)
         except VerificationError as error:
-            return Finding.of(FailureClass.PHYSICAL, error, item.path)
+            return Finding.of(FailureClass.PHYSICAL, error, item.path), None
         observed, partials = observe_staged(work.inputs, item, fetched, keys)
         added = write_added_file(work, item, observed, lambda: fetched.data)
         return ReadFile(added, observed), partials

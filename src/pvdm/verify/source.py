@@ -57,21 +57,22 @@ class PinnedSource:
 
     def batches(self, file: ScanFile, fetch: Callable[[str], bytes]) -> Iterator[pa.RecordBatch]:
         """The rows of one of the source's files, in the source's schema and without deleted rows."""
-        kernel_engine()  # raises if it is not installed
+        kernel_engine()  # raises if the kernel is not installed
         return scan_batches(self.scan, file, fetch, read_batches)
 
 
 def pin_table(ref: TableRef, metadata: TableMetadata, snapshot_id: int, reader: FileReader) -> PinnedSource:
     """Pin a snapshot of a table."""
-    return PinnedSource(ref, snapshot_id, plan_scan(metadata, _snapshot(ref, metadata, snapshot_id), reader), metadata)
+    snapshot = _get_snapshot(ref, metadata, snapshot_id)
+    return PinnedSource(ref, snapshot_id, plan_scan(metadata, snapshot, reader), metadata)
 
 
 def pinned_schema(ref: TableRef, metadata: TableMetadata, snapshot_id: int) -> Schema:
     """The columns of a pinned snapshot; no file is read."""
-    return to_model(schema_of(metadata, _snapshot(ref, metadata, snapshot_id)))
+    return to_model(schema_of(metadata, _get_snapshot(ref, metadata, snapshot_id)))
 
 
-def _snapshot(ref: TableRef, metadata: TableMetadata, snapshot_id: int) -> Snapshot:
+def _get_snapshot(ref: TableRef, metadata: TableMetadata, snapshot_id: int) -> Snapshot:
     snapshot = metadata.snapshot(snapshot_id)
     if snapshot is None:
         raise Code.SOURCE_SNAPSHOT_UNKNOWN(f"{ref.name} does not have the snapshot", got=str(snapshot_id))
@@ -95,20 +96,19 @@ def manifest_snapshot_id(manifest: bytes) -> int:
 def _parse_manifest(location: str, data: bytes) -> PinnedSource:
     node = Node(parse_json(data, what="the manifest of source files", size_max_bytes=SOURCE_MANIFEST_MAX_BYTES), "$")
     if node.text("kind") != SOURCE_FILES_KIND:
-        raise _invalid("$.kind", SOURCE_FILES_KIND, ascii(node.text("kind")[:80]))
+        raise _invalid_error("$.kind", SOURCE_FILES_KIND, ascii(node.text("kind")[:80]))
     _require_keys(node, {"kind", "schema", "files"})
     table_schema = parse_schema(node.node("schema"))
     if (count := len(node.array("files"))) > SOURCE_FILES_MAX:
-        raise _invalid("$.files", f"at most {SOURCE_FILES_MAX} files", str(count))
+        raise _invalid_error("$.files", f"at most {SOURCE_FILES_MAX} files", str(count))
     listed = tuple(_parse_file(each) for each in node.nodes("files"))
     if len({parse_location(each.location) for each in listed}) != len(listed):
-        raise _invalid("$.files", "each file once", "a file twice")
+        raise _invalid_error("$.files", "each file once", "a file twice")
     ref = TableRef(_CATALOG, str(uuid.uuid5(uuid.NAMESPACE_URL, location)), location)
     schema = to_model(table_schema)
-    # Columns of such a set are never renamed, so a file without ids is read by names.
-    return PinnedSource(
-        ref, manifest_snapshot_id(data), Scan(schema, frozenset(), listed, initial_defaults(table_schema), named=schema)
-    )
+    # Columns of a set of files are never renamed, so a file without field ids is read by names (`named`).
+    scan = Scan(schema, frozenset(), listed, initial_defaults(table_schema), named=schema)
+    return PinnedSource(ref, manifest_snapshot_id(data), scan)
 
 
 def require_descends(metadata: TableMetadata, snapshot_id: int, last_published: int | None) -> None:
@@ -119,16 +119,15 @@ def require_descends(metadata: TableMetadata, snapshot_id: int, last_published: 
         # A snapshot still names its parent after the parent has expired.
         if last_published in (snapshot.snapshot_id, snapshot.parent_id):
             return
-    raise Code.SOURCE_NOT_ALLOWED(
-        reason="source_not_descended", expected=f"a descendant of {last_published}", got=str(snapshot_id)
-    )
+    expected = f"a descendant of {last_published}"
+    raise Code.SOURCE_NOT_ALLOWED(reason="source_not_descended", expected=expected, got=str(snapshot_id))
 
 
 def _parse_file(node: Node) -> ScanFile:
     _require_keys(node, {"path", "size", "sha256"})
     size = node.long("size")
     if size < 0:
-        raise _invalid(node.at("size"), "a number of bytes", str(size))
+        raise _invalid_error(node.at("size"), "a number of bytes", str(size))
     require_sha256(node.text("sha256"), "a source file's SHA-256")
     return ScanFile(node.text("path"), size, None, sha256=node.text("sha256"))
 
@@ -137,10 +136,10 @@ def _require_keys(node: Node, wanted: set[str]) -> None:
     """Require exactly these keys. An unknown key would have no effect."""
     found: set[str] = {str(key) for key in node.raw}
     if found != wanted:
-        raise _invalid(node.place, ", ".join(sorted(wanted)), ascii(", ".join(sorted(found))[:200]))
+        raise _invalid_error(node.place, ", ".join(sorted(wanted)), ascii(", ".join(sorted(found))[:200]))
 
 
-def _invalid(place: str, expected: str, got: str) -> PvdmError:
+def _invalid_error(place: str, expected: str, got: str) -> PvdmError:
     message = f"the manifest of source files is wrong at {place}"
     return Code.SOURCE_UNSUPPORTED(message, reason="source_manifest_invalid", expected=expected, got=got)
 
@@ -168,10 +167,10 @@ def translate_read_errors() -> Iterator[None]:
         yield
     except VerificationError as error:
         is_permanent = failure_class_of(error.reason) is FailureClass.SCHEMA or error.code == Code.VALUE_OUT_OF_RANGE
-        raise unusable(error) if is_permanent else _unreadable(error) from None
+        raise unusable_error(error) if is_permanent else _unreadable_error(error) from None
     except InputError as error:
         # The Steward's configuration can be corrected.
-        raise _unreadable(error) if error.code == Code.STORE_NOT_CONFIGURED else unusable(error) from None
+        raise _unreadable_error(error) if error.code == Code.STORE_NOT_CONFIGURED else unusable_error(error) from None
 
 
 @contextlib.contextmanager
@@ -184,15 +183,15 @@ def translate_load_errors() -> Iterator[None]:
     try:
         yield
     except (InputError, VerificationError) as error:
-        raise unusable(error) if error.reason in _GONE_REASONS else _unreadable(error) from None
+        raise unusable_error(error) if error.reason in _GONE_REASONS else _unreadable_error(error) from None
 
 
-def _unreadable(error: PvdmError) -> PvdmError:
+def _unreadable_error(error: PvdmError) -> PvdmError:
     message = f"the pinned source cannot be read: {error.message}"
     return Code.SOURCE_UNREADABLE(message, expected=error.expected, got=error.got, cause=error.reason)
 
 
-def unusable(error: PvdmError, hint: str | None = None) -> InputError:
+def unusable_error(error: PvdmError, hint: str | None = None) -> InputError:
     """The error `source_unusable`: the pinned source can never be read as the contract describes it."""
     if error.code == Code.SOURCE_UNUSABLE and isinstance(error, InputError):
         return error

@@ -18,7 +18,7 @@ from pvdm.verify.fetch import Files
 from pvdm.verify.fit import Footer, int96_error, read_footer, require_schema
 from pvdm.verify.source import SOURCE_FILES_KIND, SOURCE_FILES_MAX
 
-Progress = Callable[[str, int, int], None]
+Progress = Callable[[str, int, int], None]  # called with the step's name, files done, and files in total
 _Slot = TypeVar("_Slot", Field, Inner)
 
 
@@ -37,12 +37,11 @@ def build_manifest(
 ) -> SourceManifest:
     """The manifest of these files, ordered by name. `schema` is Iceberg's JSON; by default it is read from the files.
 
-    `watch` is called with the progress of the hashing: `"hash"`, files done, files in total.
+    `watch` gets the progress of the hashing, as the step "hash".
     """
     if not 0 < len(locations) <= SOURCE_FILES_MAX:
-        raise Code.SOURCE_REFUSED(
-            reason="source_files_count", expected=f"1 to {SOURCE_FILES_MAX} Parquet files", got=str(len(locations))
-        )
+        expected = f"1 to {SOURCE_FILES_MAX} Parquet files"
+        raise Code.SOURCE_REFUSED(reason="source_files_count", expected=expected, got=str(len(locations)))
     ordered = sorted(locations)
     with _as_input_error():
         footers = [(each, read_footer(each, files)) for each in ordered]
@@ -88,12 +87,9 @@ def _common_schema(footers: Sequence[tuple[str, Footer]]) -> Schema:
         if other != common:
             differing = [field.name for field in common.fields if field not in other.fields]
             differing += [field.name for field in other.fields if field not in common.fields]
-            raise Code.SOURCE_REFUSED(
-                f"{location} has other columns than {first}",
-                reason="source_schemas_differ",
-                got=f"a difference in column {str(next(iter(differing), None))[:80]!a}",
-                file=location,
-            )
+            message = f"{location} has other columns than {first}"
+            got = f"a difference in column {str(next(iter(differing), None))[:80]!a}"
+            raise Code.SOURCE_REFUSED(message, reason="source_schemas_differ", got=got, file=location)
     return common if any(field.field_id is not None for field in common.fields) else _assign_ids(common)
 
 
@@ -135,7 +131,7 @@ def _assign_ids(schema: Schema) -> Schema:
 
     for field in schema.fields:
         _rebuild(field, record_level)
-    # `_rebuild` visits fields in one fixed order. `by_level` has the numbers of these visits, level by level.
+    # `_rebuild` visits fields in a fixed order. `levels` has the level of each visit, `by_level` the visits by level.
     by_level = sorted(range(len(levels)), key=levels.__getitem__)
     id_of_visit = {visit: field_id for field_id, visit in enumerate(by_level, 1)}
     ids = (id_of_visit[visit] for visit in range(len(levels)))

@@ -36,7 +36,7 @@ _UNSAFE_NAME: Final = re.compile(r"""[:*\[\]{}<>|^`"'\\%]|^\s|\s$|[^\S ]""")
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What an attempt may do: its table and base, its folders, operation, partition and limits."""
+    """What an attempt may do: its table and base (snapshot), its folders, operation, partition and limits."""
 
     metadata: TableMetadata
     base_id: int | None
@@ -78,7 +78,7 @@ def _check(rules: Rules, own: Sequence[Snapshot], changes: Changes, reader: File
     findings += _check_deletes(changes.deletes)
     findings += _check_removals(rules, changes, reader)
     findings += _check_limits(rules.limits, changes.added)
-    is_within_limits = not any(each.code.endswith("_exceed") for each in findings)
+    is_within_limits = not any(each.code.endswith("_exceed") for each in findings)  # else entries are not checked
     openable: list[ManifestEntry] = []
     seen: set[Location] = set()
     columns = frozenset(each.name.casefold() for each in to_model(rules.metadata.current_schema).fields)
@@ -95,7 +95,7 @@ def _check(rules: Rules, own: Sequence[Snapshot], changes: Changes, reader: File
     )
 
 
-def _fault(code: str, message: str, expected: str, got: str, file: str | None = None) -> Finding:
+def _finding(code: str, message: str, expected: str, got: str, file: str | None = None) -> Finding:
     return Finding(FailureClass.METADATA, code, message, expected, got, file)
 
 
@@ -114,7 +114,7 @@ def _check_specs(metadata: TableMetadata, headers: Iterable[ManifestHeader]) -> 
     for spec in {each.spec for each in headers} - {current}:
         message = "files were staged under another partition spec than the table's"
         expected, got = (f"{each.spec_id}: {each.to_text()}" for each in (current, spec))
-        yield _fault("spec_other", message, expected, got)
+        yield _finding("spec_other", message, expected, got)
 
 
 def _check_deletes(deletes: Iterable[ManifestEntry]) -> Iterator[Finding]:
@@ -122,7 +122,7 @@ def _check_deletes(deletes: Iterable[ManifestEntry]) -> Iterator[Finding]:
         if entry.status is EntryStatus.ADDED:
             expected, file = "data files only, written copy-on-write", entry.data_file
             got = file.content.name.lower()
-            yield _fault("delete_file_staged", "a delete file was staged", expected, got, file.file_path)
+            yield _finding("delete_file_staged", "a delete file was staged", expected, got, file.file_path)
 
 
 def _check_removals(rules: Rules, changes: Changes, reader: FileReader) -> Iterator[Finding]:
@@ -130,17 +130,18 @@ def _check_removals(rules: Rules, changes: Changes, reader: FileReader) -> Itera
     if rules.operation is Operation.APPEND:
         gone = sorted(removed | {each.data_file.file_path for each in changes.deletes if not each.is_live})
         if gone:
-            yield _fault("removal_under_append", "an append removes files", "no removal", f"{len(gone)} files", gone[0])
+            message, got = "an append removes files", f"{len(gone)} files"
+            yield _finding("removal_under_append", message, "no removal", got, gone[0])
         return
     added = [entry.data_file for entry in changes.added]
     to_remove = replaced_files(rules.metadata, rules.base_id, rules.operation, rules.partition, added, reader)
     expected = f"removal of exactly the {len(to_remove)} live files that the workload replaces"
     if extra := sorted(removed - to_remove):
         message = "the branch removes files that the workload does not replace"
-        yield _fault("removal_outside_boundary", message, expected, f"{len(extra)} others removed too", extra[0])
+        yield _finding("removal_outside_boundary", message, expected, f"{len(extra)} others removed too", extra[0])
     if not_removed := sorted(to_remove - removed):
         message = "the branch keeps files that the workload has to replace; the job must overwrite, not append"
-        yield _fault("removal_incomplete", message, expected, f"{len(not_removed)} of them kept", not_removed[0])
+        yield _finding("removal_incomplete", message, expected, f"{len(not_removed)} of them kept", not_removed[0])
 
 
 def _check_limits(limits: Limits, added: Sequence[ManifestEntry]) -> Iterator[Finding]:
@@ -151,7 +152,7 @@ def _check_limits(limits: Limits, added: Sequence[ManifestEntry]) -> Iterator[Fi
         ("rows", limits.rows, sum(file.record_count for file in files)),
     ):
         if got > most:
-            yield _fault(f"staged_{what}_exceed", f"too many {what} were staged", f"at most {most}", str(got))
+            yield _finding(f"staged_{what}_exceed", f"too many {what} were staged", f"at most {most}", str(got))
 
 
 def _check_entry(rules: Rules, columns: frozenset[str], entry: ManifestEntry, seen: set[Location]) -> Iterator[Finding]:
@@ -162,19 +163,19 @@ def _check_entry(rules: Rules, columns: frozenset[str], entry: ManifestEntry, se
         yield Finding.of(FailureClass.METADATA, error, path)
         return
     if place in seen:
-        yield _fault("file_listed_twice", "a file is listed twice", "each file once", path, path)
+        yield _finding("file_listed_twice", "a file is listed twice", "each file once", path, path)
     seen.add(place)
     if rules.published_in_place:
         yield from _check_names(rules.folders, place, path)
         yield from _check_folders(rules.metadata, columns, place, file)
     if file.file_format.lower() != "parquet":
-        yield _fault("file_format_other", "a file is of another format", "Parquet", file.file_format, path)
+        yield _finding("file_format_other", "a file is of another format", "Parquet", file.file_format, path)
     if file.key_metadata is not None:
-        yield _fault("file_encrypted", "a file is encrypted", "a file without encryption", "key metadata", path)
+        yield _finding("file_encrypted", "a file is encrypted", "a file without encryption", "key metadata", path)
     if not has_partition_values(rules.metadata, rules.partition, file):
         message = "a file lies outside the partition that the workload stays in"
         expected = ", ".join(f"{name}={value}" for name, value in rules.partition)
-        yield _fault("file_outside_partition", message, expected, repr(dict(file.partition)), path)
+        yield _finding("file_outside_partition", message, expected, repr(dict(file.partition)), path)
 
 
 def _check_names(folders: Iterable[Location], place: Location, path: str) -> Iterator[Finding]:
@@ -188,7 +189,7 @@ def _check_names(folders: Iterable[Location], place: Location, path: str) -> Ite
     if unsafe:
         message = "a file has a name that not every engine can open"
         expected = "names without colons, quotes, patterns, percent signs and spaces at the ends"
-        yield _fault("file_name_unsafe", message, expected, ascii(unsafe[0][:120]), path)
+        yield _finding("file_name_unsafe", message, expected, ascii(unsafe[0][:120]), path)
 
 
 def _check_folders(
@@ -200,13 +201,13 @@ def _check_folders(
         if equals and name.casefold() in columns and not _is_partition(metadata, file, name, text):
             message = "a folder is named after a column, with a value that is not the file's partition"
             expected = "column=value for partitions by the column itself, and only with their values"
-            yield _fault("file_folder_lies", message, expected, ascii(folder[:120]), file.file_path)
+            yield _finding("file_folder_lies", message, expected, ascii(folder[:120]), file.file_path)
             return
 
 
 def _is_partition(metadata: TableMetadata, file: DataFile, name: str, text: str) -> bool:
-    """Whether the text is the value of the column's identity partition. In folders Iceberg writes a space as `+`."""
-    spellings = [None, text] if text == "null" else [text, text.replace("+", " ")]
+    """Whether `text`, from a folder's name, is the file's value in the column's identity partition."""
+    spellings = [None, text] if text == "null" else [text, text.replace("+", " ")]  # Iceberg writes a space as `+`
     for spelling in spellings:
         with contextlib.suppress(InputError, KeyError):  # a file of another spec need not have the partition
             if has_partition_values(metadata, ((name, spelling),), file):
@@ -245,7 +246,7 @@ class _FolderReader:
         return self._reader.read(location, max_bytes=max_bytes)
 
 
-def base_of(metadata: TableMetadata, head: Snapshot | None) -> int | None:
+def find_base_id(metadata: TableMetadata, head: Snapshot | None) -> int | None:
     """The newest snapshot that the branch shares with `main`. If nothing was staged, it is the head of `main`."""
     if head is None:
         return metadata.current_snapshot_id
@@ -260,11 +261,11 @@ def find_overtaken(
     head: Snapshot | None,
     reader: FileReader,
 ) -> tuple[Finding, ...]:
-    """Findings for an overwrite, if the part of `main` that it replaces was changed since the overwrite was staged.
+    """Findings for an overwrite, if the part of `main` that it replaces has changed since the overwrite was staged.
 
     Such an overwrite needs a new attempt. An append, or any other overwrite, can be published on a later `main`.
     """
-    base_id, now = base_of(metadata, head), metadata.current_snapshot
+    base_id, now = find_base_id(metadata, head), metadata.current_snapshot
     if operation is Operation.APPEND or now is None or now.snapshot_id == base_id:
         return ()
     newer = ancestor_ids(metadata, metadata.current_snapshot_id) - ancestor_ids(metadata, base_id)
@@ -278,14 +279,12 @@ def find_overtaken(
         if head is not None:
             with contextlib.suppress(VerificationError, InputError):  # `read_staged` reports the error
                 added = tuple(each.data_file for each in branch_changes(metadata, head, base_id, reader)[1].added)
-        before, after = (
-            replaced_files(metadata, each, operation, partition, added, reader) for each in (base_id, now.snapshot_id)
-        )
-        if before == after:
+        before = replaced_files(metadata, base_id, operation, partition, added, reader)
+        if before == replaced_files(metadata, now.snapshot_id, operation, partition, added, reader):
             return ()
         code, message = "boundary_moved", "what it replaces was changed in main since it was staged"
     base = "an empty main" if base_id is None else f"main at {base_id}"
-    return (_fault(code, message, base, f"main at {now.snapshot_id}"),)
+    return (_finding(code, message, base, f"main at {now.snapshot_id}"),)
 
 
 def ancestor_ids(metadata: TableMetadata, snapshot_id: int | None) -> set[int]:

@@ -27,7 +27,7 @@ from pvdm.model.statements.core import (
     ProofCore,
     ProvedProjection,
     RowCounts,
-    Staged,
+    StagedBranch,
     Target,
 )
 from pvdm.model.statements.proof import Commitments, Storage
@@ -36,7 +36,7 @@ from pvdm.trust.commitment import commit
 from pvdm.trust.keys.context import AttemptContext
 from pvdm.trust.keys.service import KeyService
 from pvdm.verify.fetch import Freeze
-from pvdm.verify.findings import Finding, Partials, decide_verdict, rows_of
+from pvdm.verify.findings import Finding, Partials, count_rows, decide_verdict
 from pvdm.verify.readers import ReadFile, ReadResult, published_files
 from pvdm.verify.source import PinnedSource
 from pvdm.verify.staged import StagedFiles
@@ -49,7 +49,10 @@ CHECKS_DIGESTS: Final = {ProjectionName.CONTENT: "digest-content", ProjectionNam
 
 @dataclass(frozen=True, slots=True)
 class VerifyJob:
-    """One attempt to verify: its ids, what was intended and staged, and findings from before any file was read."""
+    """One attempt to verify: its ids, what was intended and staged, and findings from before any file was read.
+
+    The branch's own snapshots are those after `base_id` up to `head`. `folders` are those that the attempt may write.
+    """
 
     job_id: str
     attempt: Attempt
@@ -75,7 +78,10 @@ class VerifyJob:
 
 @dataclass(frozen=True, slots=True)
 class VerificationResult:
-    """The result of a job: the core of the proof, and the entries to publish (`files`) if every file could be read."""
+    """The result of a job: the core of the proof (what all notaries must agree on), and the rest of it.
+
+    `files` are the entries to publish; None unless every file could be read. `context` is None without digests.
+    """
 
     core: ProofCore
     commitments: tuple[Commitments, ...]
@@ -87,7 +93,7 @@ class VerificationResult:
 
 @dataclass(frozen=True, slots=True)
 class Digests:
-    """The digests of both sides under the keys of one context."""
+    """The digests of both sides. `context` has the facts from which their keys were derived by the service `keys`."""
 
     context: AttemptContext
     result: ReadResult
@@ -147,26 +153,26 @@ def conclude(
             job.metadata.default_spec_id,
             job.metadata.format_version,
         ),
-        staged=Staged(job.staging_branch, staged.snapshot_id),
-        files=_file_set(job, added, staged.removed, passed=verdict.passed),
-        rows=RowCounts(*(None if each is None else rows_of(each) for each in (intent, staged_sums))),
+        staged=StagedBranch(job.staging_branch, staged.snapshot_id),
+        files=_list_files(job, added, staged.removed, passed=verdict.passed),
+        rows=RowCounts(*(None if each is None else count_rows(each) for each in (intent, staged_sums))),
         sources=(SourceSnapshot(job.source.ref, job.source.snapshot_id, source_freeze.root),),
-        method=_method(job, plan, digests),
+        method=_describe_method(job, plan, digests),
         projections=tuple(
             ProvedProjection(each, plan.fingerprint(each.name).hex())
             for each in sorted(plan.projections, key=lambda each: each.name.value)
         ),
-        checks=_checks(plan, digests, staged_sums),
+        checks=_list_checks(plan, digests, staged_sums),
         verdict=verdict,
     )
     if digests is None:
         return VerificationResult(core, (), None, None, tuple(findings), located)
     # Without a digest of the staged side, not every file could be read to its end.
     files = None if staged_sums is None else published_files(digests.result.read)
-    return VerificationResult(core, _commitments(digests), digests.context, files, tuple(findings), located)
+    return VerificationResult(core, _make_commitments(digests), digests.context, files, tuple(findings), located)
 
 
-def _file_set(job: VerifyJob, added: Sequence[AddedFile], removed: Sequence[str], *, passed: bool) -> FileSet:
+def _list_files(job: VerifyJob, added: Sequence[AddedFile], removed: Sequence[str], *, passed: bool) -> FileSet:
     """The files that the proof lists. A FAIL lists none if they are not a valid `FileSet`."""
     removals = () if job.operation is Operation.APPEND else tuple(sorted(removed))
     try:
@@ -177,7 +183,7 @@ def _file_set(job: VerifyJob, added: Sequence[AddedFile], removed: Sequence[str]
         return FileSet(())
 
 
-def _method(job: VerifyJob, plan: Plan, digests: Digests | None) -> Method:
+def _describe_method(job: VerifyJob, plan: Plan, digests: Digests | None) -> Method:
     """How the rows were read, with the version of Spark's reader, or of the kernel if Spark did not read them."""
     extractor = None if digests is None else digests.result.extractor
     version = extractor or f"kernel-{importlib.import_module('pvdm_kernel').__version__}"
@@ -185,8 +191,8 @@ def _method(job: VerifyJob, plan: Plan, digests: Digests | None) -> Method:
     return Method(contract.profile, plan.mode.value, plan.construction.value, contract.extraction, version)
 
 
-def _checks(plan: Plan, digests: Digests | None, staged_sums: Partials | None) -> tuple[str, ...]:
-    """The names of the checks that were run."""
+def _list_checks(plan: Plan, digests: Digests | None, staged_sums: Partials | None) -> tuple[str, ...]:
+    """The names of the checks that were completed."""
     names = list(CHECKS_FROZEN)
     if digests is not None:
         names += CHECKS_READ
@@ -195,8 +201,8 @@ def _checks(plan: Plan, digests: Digests | None, staged_sums: Partials | None) -
     return tuple(sorted(names))
 
 
-def _commitments(digests: Digests) -> tuple[Commitments, ...]:
-    """Commitments in place of the digests, which would allow forgeries."""
+def _make_commitments(digests: Digests) -> tuple[Commitments, ...]:
+    """The commitments that the proof contains in place of the digests, since digests would allow forgeries."""
     intent, staged = digests.result.intent, digests.result.staged
     if staged is None:
         return ()

@@ -297,7 +297,7 @@ def test_a_permit_for_one_table_allows_no_other_in_the_same_transaction(core: Co
     permit = core.permit_for("orders", updates)
     changes = [Change(SALES, "orders", (), updates), Change(SALES, "other", (), updates)]
     with pytest.raises(NotAllowedError) as caught:
-        core.commits.commit(PRODUCER, changes, permit=always_permit(permit))
+        core.commits.commit(PRODUCER, changes, make_permit=always_permit(permit))
     assert (caught.value.reason, core.get().metadata.current_snapshot_id) == ("permit_for_other_commit", FIRST)
 
 

@@ -177,7 +177,7 @@ def test_the_gate_judges_again_the_base_that_is_swapped(core: Core, monkeypatch:
             other.staged()
         return Permit(str(after.table_uuid), before.row.pointer.sha256, hashlib.sha256(data).hexdigest())
 
-    core.commits.commit(STEWARD, [Change(SALES, "orders", (), (), updates_on)], permit=gate)
+    core.commits.commit(STEWARD, [Change(SALES, "orders", (), (), updates_on)], make_permit=gate)
     after = core.fresh().get()
     assert judged_revisions == [2, 3]
     assert (after.row.revision, after.metadata.current_snapshot_id, "stage" in after.metadata.refs) == (4, 900, True)

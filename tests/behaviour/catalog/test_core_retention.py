@@ -125,6 +125,6 @@ def test_documents_that_could_not_be_removed_are_removed_by_the_sweep(core: Core
 def test_nothing_is_swept_once_the_ledger_was_restored(
     core: Core, leftovers: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(restores, "newest_micros", lambda _: 1)
+    monkeypatch.setattr(restores, "find_newest_micros", lambda _: 1)
     assert RetentionSweep(core.ledger, core.states, core.files).sweep() == 0
     assert leftovers <= core.on_disk()

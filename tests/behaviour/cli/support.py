@@ -11,7 +11,7 @@ from typing import Any
 
 from pvdm.model.statements.kind import StatementKind
 from pvdm.model.statements.proof import Proof
-from pvdm.trust.bundle import LoggedEnvelope, ProofBundle
+from pvdm.trust.bundle import LoggedProof, ProofBundle
 from pvdm.trust.log.entry import LogEntry
 from pvdm.trust.log.proof import LogProof
 from pvdm.trust.verify import sign_statement
@@ -58,4 +58,4 @@ def bundle_envelopes(*envelopes: bytes) -> bytes:
         for at in range(1, 1 + len(logged))
     ]
     pairs = zip(envelopes, texts, strict=True)
-    return ProofBundle(tuple(LoggedEnvelope(envelope, NOW, text) for envelope, text in pairs)).to_bytes()
+    return ProofBundle(tuple(LoggedProof(envelope, NOW, text) for envelope, text in pairs)).to_bytes()

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pvdm.catalog.commit import Change
-from pvdm.cli.evidence.audit import AUDIT_TRIES_MAX, gather
+from pvdm.cli.evidence.audit import AUDIT_TRIES_MAX, gather_evidence
 from pvdm.client import StewardClient
 from pvdm.metadata.audit.evidence import Evidence, parse_audit_bundle
 from pvdm.model.role import Role
@@ -83,7 +83,7 @@ def test_a_snapshot_without_a_receipt_ends_the_audit_with_3_online_and_from_a_bu
 
 
 class GatherDuringExpiry:
-    """Stands in for `gather`. History expires after the first call; with `stale`, all calls return its evidence."""
+    """Replaces `gather_evidence`. History expires after the first call; with `stale`, all calls return its evidence."""
 
     def __init__(self, auditor: Auditor, *, stale: bool) -> None:
         self.auditor, self.stale = auditor, stale
@@ -92,7 +92,7 @@ class GatherDuringExpiry:
 
     def __call__(self, client: StewardClient, table: str) -> Evidence:
         self.count += 1
-        found = gather(client, table)
+        found = gather_evidence(client, table)
         if self.first is None:
             self.first = found
             self.expire()
@@ -102,14 +102,14 @@ class GatherDuringExpiry:
         scene, metadata = self.auditor.audited.scene, self.auditor.audited.state.metadata
         shown = [each.snapshot_id for each in metadata.ancestry(metadata.current_snapshot_id or 0)]
         change = Change(SALES, NAME, (), [{"action": "remove-snapshots", "snapshot-ids": shown[1:]}])
-        scene.notary.catalog.commits.commit(scene.grant(Role.OPERATOR), [change], permit=permitted)
+        scene.notary.catalog.commits.commit(scene.grant(Role.OPERATOR), [change], make_permit=permitted)
 
 
 def test_history_that_expires_while_an_audit_runs_is_no_finding(
     auditor: Auditor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gathering = GatherDuringExpiry(auditor, stale=False)
-    monkeypatch.setattr("pvdm.cli.evidence.audit.gather", gathering)
+    monkeypatch.setattr("pvdm.cli.evidence.audit.gather_evidence", gathering)
     ran = auditor.audit(FULL_NAME, "--rehash", "--export", "sold.audit.json", "--json")
     assert ran.code == 0, ran.out + ran.err
     assert (gathering.count, len(ran.json["snapshots"])) == (2, 1)
@@ -120,7 +120,7 @@ def test_a_snapshot_that_stays_unknown_is_a_finding_after_the_last_try(
     auditor: Auditor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gathering = GatherDuringExpiry(auditor, stale=True)
-    monkeypatch.setattr("pvdm.cli.evidence.audit.gather", gathering)
+    monkeypatch.setattr("pvdm.cli.evidence.audit.gather_evidence", gathering)
     ran = auditor.audit(FULL_NAME)
     assert (ran.code, gathering.count) == (3, AUDIT_TRIES_MAX)
     assert "audit_snapshot_unknown" in ran.out

@@ -14,7 +14,7 @@ import pytest
 
 from pvdm import Chunk, Committed, Coordinator, VerificationFailed
 from pvdm.api.work import ExtentView
-from pvdm.durable.outcome import Doing, Step
+from pvdm.durable.outcome import Activity, Step
 from pvdm.errors import UnavailableError
 from pvdm.model.role import Role
 from pvdm.model.statements.verdict import FailureClass
@@ -128,12 +128,12 @@ def test_every_chunk_is_reported_as_published_once_with_a_rising_count(shop: Sho
     with Coordinator(shop.steward, watch=steps.append) as coordinator:
         outcome = coordinator.execute_workload(f"{table}-1", correct_job, table=table)
     count = len(outcome.chunks)
-    published = [step for step in steps if step.doing is Doing.PUBLISHED]
+    published = [step for step in steps if step.activity is Activity.PUBLISHED]
     assert [step.done for step in published] == list(range(1, count + 1))
     assert {step.chunk_id for step in published} == {each.chunk_id for each in outcome.chunks}
     after = steps[steps.index(published[0]) :]
     if atomicity == "workload":
-        assert [step.doing for step in after] == [Doing.PUBLISHED] * count
+        assert [step.activity for step in after] == [Activity.PUBLISHED] * count
 
 
 def test_a_chunk_that_was_published_before_is_counted_as_done(shop: Shop) -> None:

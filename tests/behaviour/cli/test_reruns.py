@@ -103,7 +103,7 @@ def test_a_run_that_resumes_a_workload_says_which_chunks_were_published_before(s
     ("operation", "way"),
     [
         ("append", "an operator migrates the table to a contract that overwrites"),
-        ("overwrite", "run it under a new workload id: it replaces what is published"),
+        ("overwrite", "run the job under a new workload id: the new run replaces what is published"),
     ],
 )
 def test_a_rerun_names_both_snapshots_of_a_source_that_has_moved_and_the_way_on(
@@ -134,10 +134,10 @@ def add_row_to_source(shop: Shop) -> tuple[str, str]:
 def test_after_a_publication_without_rows_late_rows_are_published_under_a_new_id(own_shop: Shop) -> None:
     table = protected_table(own_shop, "late", where="town = 'Jena'")
     assert run(own_shop, table, job="nothing")[0] == 0
-    assert "0 rows: the source had no row for these parameters when they were published" in run(own_shop, table)[1]
+    assert "0 rows: the source had no row for these parameters at its publication" in run(own_shop, table)[1]
     add_row_to_source(own_shop)
     code, output = run(own_shop, table)
-    way = "0 rows were published then, so nothing is claimed: publish what came since under a new workload id"
+    way = "this workload published 0 rows, so nothing is claimed: publish newer rows under a new workload id"
     assert (code, way in output, "an operator" in output) == (0, True, False), output
     assert "the source has no row" not in output
     assert json.loads(run(own_shop, table, "--json")[1])["source_moved"]["correction"] == way
@@ -158,7 +158,7 @@ def test_a_resumed_workload_says_before_and_after_it_publishes_that_its_source_h
     assert (code, moved["pinned_snapshot_id"], moved["newest_snapshot_id"]) == (4, pinned, newest)
     assert moved["correction"] == (
         f"to publish {newest}: an operator abandons {table}-1, of which nothing is published, "
-        "and you run it under a new workload id"
+        "and you run the job under a new workload id"
     )
     shown = own_shop.command(["status", "--workload-id", f"{table}-1"])[1]
     assert f"  source at snapshot {pinned}, which the workload has pinned; its newest is {newest}\n" in shown

@@ -11,8 +11,8 @@ from pvdm.ledger.record import restores
 from pvdm.model.statements.kind import StatementKind
 from pvdm.steward.restore import restore
 from pvdm.steward.restore.lineage import LostPublication
-from pvdm.steward.restore.refill_statements import ProtectedAgain, RemadeMigration, UnprotectedTable
-from pvdm.steward.restore.restore import AdvancedTable, BlockedClaim, Restored, UnreceiptedChunk
+from pvdm.steward.restore.refill_statements import RemadeMigration, ReprotectedObject, UnprotectedTable
+from pvdm.steward.restore.restore import AdvancedTable, BlockedClaim, RestoreResult, UnreceiptedChunk
 from pvdm.steward.restore.table_report import BehindTable, UnreadableTable, UnregisteredTable
 from tests.behaviour.cli.support import Run
 from tests.behaviour.cli.test_steward import BY, CONFIGURED, steward_folder
@@ -31,7 +31,7 @@ LOST = LostPublication(
     "file:///srv/lake/warehouse/b.parquet: a file is not there",
     "file:///srv/lake/warehouse/b.parquet",
 )
-DONE = Restored(
+DONE = RestoreResult(
     backup_size=7,
     outside_size=19,
     refilled=12,
@@ -43,8 +43,8 @@ DONE = Restored(
     spent=("orders-14",),
     blocked=(BlockedClaim("sales.returns", "cd" * 32, "returns-14"),),
     protected=(
-        ProtectedAgain("table", "sales.prices", "8f0c", "12" * 32),
-        ProtectedAgain("namespace", "curated", "bf0c", "34" * 32),
+        ReprotectedObject("table", "sales.prices", "8f0c", "12" * 32),
+        ReprotectedObject("namespace", "curated", "bf0c", "34" * 32),
     ),
     remade=(RemadeMigration("sales.orders", LOST.table_uuid, "56" * 32),),
     migrated=("sales.prices",),
@@ -68,7 +68,7 @@ DONE = Restored(
 )
 
 
-def run_restore(pvdm: Run, monkeypatch: pytest.MonkeyPatch, done: Restored) -> str:
+def run_restore(pvdm: Run, monkeypatch: pytest.MonkeyPatch, done: RestoreResult) -> str:
     monkeypatch.setattr(restore, "restore", lambda *_, **__: done)
     ran = pvdm("steward", "restore", "--yes", *CONFIGURED, *BY)
     assert ran.code == 0, ran.err
@@ -132,7 +132,7 @@ def test_a_claim_is_released_by_its_receipt(pvdm: Run, steward_folder: Path) -> 
     config = load_config(steward_folder / "steward.toml")
     notary = open_notary(config)
     with notary.ledger.read() as unit:
-        receipt_id = statements.of_kind(unit, StatementKind.EPOCH)[0].statement_id
+        receipt_id = statements.list_by_kind(unit, StatementKind.EPOCH)[0].statement_id
     notary.ledger.transact(
         lambda unit: restores.put_lost_claim(unit, receipt_id, "returns-14", target="t-1"),
         at_micros=notary.clock.now_micros(),

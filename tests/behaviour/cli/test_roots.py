@@ -209,6 +209,12 @@ def test_a_key_is_revoked_by_the_first_digits_of_its_id(pvdm: Run, root_sha256: 
     assert keys_of(pvdm, "root-2.json")["notary-a"]["revoked_at"] is not None
 
 
+def test_a_key_may_be_removed_by_two_of_its_names(pvdm: Run, root_sha256: str) -> None:
+    key_id = keys_of(pvdm, "root-1.json")["log.example"]["key_id"]
+    make_successor(pvdm, "--remove", key_id, "--remove", key_id[:8])
+    assert "log.example" not in keys_of(pvdm, "root-2.json")
+
+
 def test_the_validity_of_a_key_is_extended_to_the_given_time(pvdm: Run, root_sha256: str) -> None:
     notary = keys_of(pvdm, "root-1.json")["notary-a"]["key_id"]
     make_successor(pvdm, "--extend", f"{notary}=2099-01-01")
@@ -259,9 +265,22 @@ def test_a_successor_of_an_expired_root_is_accepted(
         'expires = "365d"' + key_entry("alice", "root", "valid_until = 2027-01-01T00:00:00"),
         'expires = "365d"' + key_entry("alice", "root", "surprise = 1"),
         'expires = "365d"\nthresholds = { root = "two" }' + key_entry("alice", "root"),
+        'expires = "365d"\nthresholds = { notary = 0 }' + key_entry("alice", "root"),
         key_entry("alice", "root"),
     ],
-    ids=["syntax", "no-keys", "unknown", "end", "role", "epochs", "no-zone", "unknown-in-key", "threshold", "no-end"],
+    ids=[
+        "syntax",
+        "no-keys",
+        "unknown",
+        "end",
+        "role",
+        "epochs",
+        "no-zone",
+        "unknown-in-key",
+        "threshold",
+        "zero",
+        "no-end",
+    ],
 )
 def test_an_invalid_file_of_keys_is_refused(pvdm: Run, draft_folder: Path, spec: str) -> None:
     (draft_folder / "bad.toml").write_text(spec)

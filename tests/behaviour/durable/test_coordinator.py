@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from pvdm import Chunk, Committed, Coordinator, Outcome, RolledBack, VerificationFailed
-from pvdm.durable.outcome import Doing, Step
+from pvdm.durable.outcome import Activity, Step
 from pvdm.errors import InputError, NotAllowedError, VerificationError
 from pvdm.model.role import Role
 from pvdm.model.states import AttemptState
@@ -64,7 +64,7 @@ def test_the_same_call_again_publishes_nothing_twice(shop: Shop) -> None:
     first = run(shop, "sales.again", "again-1")
     steps: list[Step] = []
     second = run(shop, "sales.again", "again-1", _must_not_run, watch=steps.append)
-    assert [step.doing for step in steps] == [Doing.SKIPPED]
+    assert [step.activity for step in steps] == [Activity.SKIPPED]
     assert _chunk_snapshots(second) == _chunk_snapshots(first)
     assert shop.seen("sales.again") == sorted(ROWS, key=repr)
 

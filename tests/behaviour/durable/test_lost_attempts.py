@@ -16,7 +16,7 @@ from pvdm import Chunk, Committed, Coordinator, Outcome, RolledBack, Verificatio
 from pvdm.api.work import AttemptView
 from pvdm.client import Retries
 from pvdm.client.work import WorkCalls
-from pvdm.durable.outcome import Doing, Step
+from pvdm.durable.outcome import Activity, Step
 from pvdm.errors import InputError, UnavailableError
 from pvdm.model.role import Role
 from pvdm.model.states import AttemptState
@@ -218,7 +218,7 @@ def test_an_unreachable_steward_leaves_the_attempt_staging(tmp_path: Path) -> No
         with client, Coordinator(client, watch=steps.append) as coordinator, pytest.raises(UnavailableError) as caught:
             coordinator.execute_workload("alone-1", stop_steward, table=table)
     assert (caught.value.reason, caught.value.got) == ("attempt_left_staging", "RuntimeError: no rows")
-    assert [step.doing for step in steps] == [Doing.STAGING, Doing.LEFT]
+    assert [step.activity for step in steps] == [Activity.STAGING, Activity.LEFT]
     with pvdm.Steward.embedded(tmp_path / "steward") as again, Coordinator(again) as coordinator:
         left = again.workload("alone-1").attempts[0]
         assert left.state is AttemptState.STAGING

@@ -225,6 +225,16 @@ def test_a_removal_without_age_and_id_is_a_usage_error(shop: Shop) -> None:
     assert (code, "name what to remove" in output) == (2, True)
 
 
+def test_an_attempt_of_another_table_is_not_removed(shop: Shop) -> None:
+    attempt_id = run_failed(shop)
+    abandon(shop)
+    shop.make("sales.other")
+    words = ("quarantine", "remove", "sales.other", "--attempt", attempt_id, "--reason", "tidy")
+    code, output = shop.command(list(words), Role.OPERATOR, "*")
+    assert (code, f"no quarantined attempt of sales.other: {attempt_id}" in output) == (2, True)
+    assert len(quarantined_files(shop)) == 1
+
+
 def test_files_of_a_dropped_table_are_listed_by_its_uuid(shop: Shop) -> None:
     attempt_id = run_failed(shop)
     abandon(shop)

@@ -14,7 +14,7 @@ from pvdm.ledger import Unit
 from pvdm.ledger.work import claims, workloads
 from pvdm.ledger.work.attempts import Attempt
 from pvdm.metadata.gate.checks_table import check_12_claim
-from pvdm.metadata.gate.ledger_changes import claim_to_take
+from pvdm.metadata.gate.ledger_changes import select_claim
 from pvdm.model.filter.claim import Claim
 from pvdm.model.statements.core import RowCounts
 from pvdm.model.statements.proof import Proof
@@ -107,7 +107,7 @@ def test_a_chunk_whose_rows_were_not_counted_takes_the_claim(orders: House) -> N
     unknown = replace(core, rows=RowCounts(None, None))
 
     def work(unit: Unit) -> None:
-        check_12_claim(unit, proposal.workload.opening.workload_id, claim_to_take([unknown], proposal.claim))
+        check_12_claim(unit, proposal.workload.opening.workload_id, select_claim([unknown], proposal.claim))
 
     orders.transact(work)
     assert claim_of(orders, "waived") == Claim.everything()

@@ -216,7 +216,7 @@ def test_a_publication_that_is_not_shown_as_written_gets_no_receipt(orders: Hous
         publish(orders, attempt)
     assert code_and_check(caught.value) == ("publication_not_shown", 14)
     with orders.notary.ledger.read() as unit:
-        assert statements.of_kind(unit, StatementKind.RECEIPT) == []
+        assert statements.list_by_kind(unit, StatementKind.RECEIPT) == []
 
 
 def test_a_publication_whose_pointer_is_set_back_gets_no_receipt(orders: House) -> None:
@@ -231,4 +231,4 @@ def test_a_publication_whose_pointer_is_set_back_gets_no_receipt(orders: House) 
         publish(orders, attempt)
     assert code_and_check(caught.value) == ("publication_not_shown", 14)
     with orders.notary.ledger.read() as unit:
-        assert statements.of_kind(unit, StatementKind.RECEIPT) == []
+        assert statements.list_by_kind(unit, StatementKind.RECEIPT) == []

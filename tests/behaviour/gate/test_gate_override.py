@@ -53,7 +53,7 @@ def submit_override(
 ) -> BreakGlass:
     """Submit operator-ruth's override of the attempt's FAIL; returns the override."""
     with house.notary.ledger.read() as unit:
-        (record,) = proofs.of_attempt(unit, attempt.attempt_id)
+        (record,) = proofs.list_by_attempt(unit, attempt.attempt_id)
         core = read_unchecked(statements.get(unit, record.proof_id).envelope, Proof).core
     override = change(
         BreakGlass(

@@ -72,7 +72,7 @@ def test_the_statement_is_an_entry_of_the_log_and_is_signed_once(house: House) -
     first, second = house.proposal(*found), house.proposal(*found)
     assert first.workload_statement == second.workload_statement
     with house.notary.ledger.read() as unit:
-        (stored,) = statements.of_kind(unit, StatementKind.WORKLOAD)
+        (stored,) = statements.list_by_kind(unit, StatementKind.WORKLOAD)
     statement = read_unchecked(stored.envelope, WorkloadStatement)
     assert [each.chunk_id for each in statement.chunks] == ["a", "b", "c"]
 

@@ -92,13 +92,13 @@ def test_a_missing_receipt_that_only_the_transaction_sees_keeps_its_snapshot(
     open_workload(house)
     late = crash(house, prove_chunk(house, 0))
     publish_attempt(house, prove_chunk(house, 1))
-    find_missing = receipts.find_missing
+    find_missing = receipts.find_without_receipt
     blind = [True]
 
     def find_missing_blindly(*args: object) -> set[int]:
         return set() if blind and blind.pop() else find_missing(*args)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(receipts, "find_missing", find_missing_blindly)
+    monkeypatch.setattr(receipts, "find_without_receipt", find_missing_blindly)
     publish_attempt(house, prove_chunk(house, 2))
     assert blind == []
     assert snapshots_of_main(house)[-1] == late
@@ -182,5 +182,5 @@ def commit_past_the_gate(house: House, number: int) -> None:
     for file in made.files:
         vault.write(uuid, VaultKind.METADATA, file.name, file.data)
     change = Change(("sales",), "orders", (), list(made.updates))
-    house.notary.catalog.commits.commit(house.scene.grant(Role.OPERATOR), [change], permit=permitted)
+    house.notary.catalog.commits.commit(house.scene.grant(Role.OPERATOR), [change], make_permit=permitted)
     house.stand.time.pass_by(SECOND)

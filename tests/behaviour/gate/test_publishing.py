@@ -64,7 +64,7 @@ def stored_attempt(house: House, attempt: Attempt) -> Attempt:
 
 def receipt_ids(house: House) -> list[str]:
     with house.notary.ledger.read() as unit:
-        return [each.statement_id for each in statements.of_kind(unit, StatementKind.RECEIPT)]
+        return [each.statement_id for each in statements.list_by_kind(unit, StatementKind.RECEIPT)]
 
 
 def test_a_publication_gets_a_receipt_in_the_notarys_name(house: House) -> None:

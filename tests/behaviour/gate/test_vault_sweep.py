@@ -119,7 +119,7 @@ def test_files_that_a_snapshot_lists_stay_even_without_a_known_publication(
 ) -> None:
     publish(orders, orders.proved("w", NEW))
     kept = file_names(orders)
-    monkeypatch.setattr("pvdm.ledger.work.chunks.published_snapshots", lambda *_: set())
+    monkeypatch.setattr("pvdm.ledger.work.chunks.find_published_snapshots", lambda *_: set())
     age_files(orders)
     assert (new_sweep(orders).sweep(), file_names(orders)) == (0, kept)
 

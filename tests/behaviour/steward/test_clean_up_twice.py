@@ -226,7 +226,7 @@ def test_files_that_return_after_their_removal_are_listed_and_can_be_removed(ben
     assert bench.quarantined(attempt) == []
     assert list_quarantined(bench) == []
     with bench.scene.notary.ledger.read() as unit:
-        event = events.newest(unit, "quarantine_removed_again", "quarantine_removals", attempt.attempt_id)
+        event = events.find_newest(unit, "quarantine_removed_again", "quarantine_removals", attempt.attempt_id)
     assert event is not None
     assert event.new is not None
     assert (event.new["reason"], event.new["files"]) == ("it came back", 1)
@@ -250,7 +250,7 @@ def test_files_of_an_attempt_that_the_ledger_does_not_know_are_listed_last_and_c
     assert quarantine.remove(grant, [UNKNOWN], "the backup was older")[0].files == 1
     assert list_quarantined(bench) == [(attempt.attempt_id, 1)]
     with bench.scene.notary.ledger.read() as unit:
-        event = events.newest(unit, "quarantine_removed_unknown", "quarantine_removals", UNKNOWN)
+        event = events.find_newest(unit, "quarantine_removed_unknown", "quarantine_removals", UNKNOWN)
     assert event is not None
     assert event.new is not None
     assert (event.new["reason"], event.new["files"]) == ("the backup was older", 1)

@@ -41,7 +41,7 @@ def reason_of(call: Callable[[], object]) -> str:
 def list_epoch_statements(stand: Stand) -> list[VerifiedStatement[EpochStatement]]:
     """Every epoch statement in the log's order, each verified under the newest trust root."""
     with stand.notary.ledger.read() as unit:
-        stored = statements.of_kind(unit, StatementKind.EPOCH)
+        stored = statements.list_by_kind(unit, StatementKind.EPOCH)
     root, now = stand.notary.trust.current(), stand.time.wall
     return [verify_statement(statement.envelope, root, EpochStatement, now=now) for statement in stored]
 
@@ -220,6 +220,6 @@ def test_a_step_is_signed_by_an_epoch_that_may_still_sign(stand: Stand) -> None:
     rotate(stand)
     stand.notary.epochs.revoke(2, "leaked")
     with stand.notary.ledger.read() as unit:
-        stored = statements.of_kind(unit, StatementKind.EPOCH)
+        stored = statements.list_by_kind(unit, StatementKind.EPOCH)
     signer = parse_envelope(stored[-1].envelope).signature.key_id
     assert signer == stand.notary.keys.public_key(KeyRole.SIGNING, 1).key_id

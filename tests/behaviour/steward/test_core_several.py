@@ -111,7 +111,7 @@ def assert_sound(pair: Pair, proof_ids: list[str], folder: Path) -> None:
     """The log has no gap, each statement is in it once, and both outside checkpoints are its own."""
     notary = pair.one.notary
     with notary.ledger.read() as unit:
-        stored = {kind: statements.of_kind(unit, kind) for kind in StatementKind}
+        stored = {kind: statements.list_by_kind(unit, kind) for kind in StatementKind}
     indexes = sorted(statement.log_index for found in stored.values() for statement in found)
     assert indexes == list(range(notary.log.size()))
     assert sorted(statement.statement_id for statement in stored[StatementKind.PROOF]) == sorted(proof_ids)
@@ -197,7 +197,7 @@ def test_with_the_epoch_book_in_the_ledger_two_epochs_created_at_once_get_two_nu
     )
     assert sorted(map(str, numbers)) == ["2", "3"]
     with one.notary.ledger.read() as unit:
-        assert len(statements.of_kind(unit, StatementKind.EPOCH)) == 4
+        assert len(statements.list_by_kind(unit, StatementKind.EPOCH)) == 4
 
 
 def test_with_the_epoch_book_in_the_ledger_one_redemption_of_a_handle_counts_for_both(kms_pair: Pair) -> None:

@@ -114,7 +114,7 @@ def test_the_second_chunk_has_the_intent_that_the_first_one_had(folder: Path) ->
         producer = bench.scene.grant(Role.PRODUCER, "sales")
         bench.workloads.open(producer, "work", "sales.sums", {})
         with bench.scene.notary.ledger.read() as unit:
-            first, second = [each.chunk_id for each in chunks.of_workload(unit, "work")][:2]
+            first, second = [each.chunk_id for each in chunks.list_by_workload(unit, "work")][:2]
         attempt = begin_attempt(bench, first)
         stage(bench, attempt, ROWS[:50], None)
         assert verify_outcome(bench, attempt) is Outcome.PASS

@@ -68,7 +68,7 @@ def test_the_restore_is_logged(scene: Scene) -> None:
     done = scene.restore()
     notary = scene.start()
     with notary.ledger.read() as unit:
-        stored = statements.of_kind(unit, StatementKind.RESTORE)
+        stored = statements.list_by_kind(unit, StatementKind.RESTORE)
     assert [each.log_index for each in stored] == [done.outside_size]
     now = notary.clock.now_micros()
     root = notary.trust.current()

@@ -143,7 +143,7 @@ def copy_key(scene: Scene, role: KeyRole, epoch: int) -> CopiedKey:
     home: Any = scene.notary.keys._home
     entry = scene.notary.keys.book().epoch(epoch).key(role)
     assert entry.public is not None
-    return CopiedKey(entry.public, keystore._private(home._current().keys[entry.reference]))  # type: ignore[arg-type]
+    return CopiedKey(entry.public, keystore._load_private(home._load_content().keys[entry.reference]))  # type: ignore[arg-type]
 
 
 def sign_envelope(signer: SigningKey, predicate: Predicate) -> bytes:

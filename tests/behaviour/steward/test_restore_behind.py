@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pvdm.lake.paths import parse_location
 from pvdm.model.statements.migration import ProtectionAction
-from pvdm.steward.restore.restore import Restored
+from pvdm.steward.restore.restore import RestoreResult
 from tests.behaviour.steward.test_restore_pointers import RestorableSteward, steward
 from tests.support.gate.approvals import SALES
 from tests.support.gate.attacks import BEFORE, publish
@@ -29,7 +29,7 @@ def unprotect(steward: RestorableSteward, name: str = "orders") -> None:
     scene.protect(scene.protection(name, contract=text, action=ProtectionAction.UNPROTECT))
 
 
-def behind_tables(done: Restored) -> list[str]:
+def behind_tables(done: RestoreResult) -> list[str]:
     return [each.table for each in done.behind]
 
 

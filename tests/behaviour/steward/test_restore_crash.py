@@ -14,7 +14,7 @@ from pvdm.model.statements.epoch import EpochStage, EpochStatement
 from pvdm.model.statements.kind import StatementKind
 from pvdm.model.states import AttemptState
 from pvdm.steward.notary import create_notary
-from pvdm.steward.restore.restore import Restored
+from pvdm.steward.restore.restore import RestoreResult
 from pvdm.trust.envelope import parse_envelope
 from pvdm.trust.log.checkpoint import read_unverified
 from pvdm.trust.statement import read_statement
@@ -150,7 +150,7 @@ def test_an_interrupted_restore_that_gives_up_entries_is_finished_by_the_next_on
     interrupt_restore(scene, point, passes)
     assert outside.exists()
     if not try_start(scene):
-        again: Restored = scene.restore()
+        again: RestoreResult = scene.restore()
         assert (again.lost, again.refilled, again.new_epoch) == (2, 0, 2)
         scene.start()
     assert scene.epochs() == [(1, REVOKED), (2, ACTIVE)]

@@ -12,7 +12,7 @@ from pvdm.errors import VerificationError
 from pvdm.ledger.record import restores
 from pvdm.model.role import Role
 from pvdm.model.statements.kind import StatementKind
-from pvdm.steward.restore.restore import Restored
+from pvdm.steward.restore.restore import RestoreResult
 from tests.behaviour.gate.test_gate_sources import publish_day
 from tests.behaviour.steward.test_restore_late import publish_without_receipt
 from tests.behaviour.steward.test_restore_pointers import RestorableSteward
@@ -64,7 +64,7 @@ def publish_gap(steward: RestorableSteward, kind: str) -> str:
     return str(snapshot)
 
 
-def release_claims(steward: RestorableSteward, done: Restored) -> None:
+def release_claims(steward: RestorableSteward, done: RestoreResult) -> None:
     for each in done.blocked:
         steward.house.transact(
             lambda unit, each=each: restores.release_lost_claim(  # type: ignore[misc]

@@ -17,7 +17,7 @@ from pvdm.metadata.audit.report import AuditReport
 from pvdm.model.statements.kind import StatementKind
 from pvdm.model.statements.migration import ProtectionAction
 from pvdm.model.states import AttemptState, WorkloadState
-from pvdm.steward.restore.restore import Restored
+from pvdm.steward.restore.restore import RestoreResult
 from tests.behaviour.gate.test_gate_sources import prove_day, publish_day
 from tests.support.audit.expiring_history import audit_orders
 from tests.support.gate.approvals import SALES, Doc
@@ -59,7 +59,7 @@ class RestorableSteward:
         data = next(each.data_file.file_path for each in entries if each.snapshot_id == metadata.current_snapshot_id)
         return {"data": data, "manifest": own.manifest_path, "list": metadata.current_snapshot.manifest_list}
 
-    def lose_and_restore(self, *, accept_lost: bool = False, accept_missing: bool = False) -> Restored:
+    def lose_and_restore(self, *, accept_lost: bool = False, accept_missing: bool = False) -> RestoreResult:
         self.recovery.lose_the_database()
         order = replace(self.recovery.order, accept_lost=accept_lost, accept_missing=accept_missing)
         done = self.recovery.restore(order)

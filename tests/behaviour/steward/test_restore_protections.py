@@ -12,8 +12,8 @@ from pvdm.lake.paths import parse_location
 from pvdm.ledger.record import protections, statements
 from pvdm.model.role import Role
 from pvdm.model.statements.migration import ProtectionAction, contract_sha256
-from pvdm.steward.restore.refill_statements import ProtectedAgain, RemadeMigration, UnprotectedTable
-from pvdm.steward.restore.restore import Restored
+from pvdm.steward.restore.refill_statements import RemadeMigration, ReprotectedObject, UnprotectedTable
+from pvdm.steward.restore.restore import RestoreResult
 from tests.support import fault
 from tests.support.gate.approvals import (
     CONTRACT,
@@ -40,7 +40,7 @@ class RestorableSteward:
     scene: Scene
     recovery: restore.Scene
 
-    def lose_and_restore(self) -> Restored:
+    def lose_and_restore(self) -> RestoreResult:
         self.recovery.lose_the_database()
         done = self.recovery.restore()
         self.recovery.start()
@@ -61,7 +61,7 @@ def test_a_table_whose_protection_was_lost_comes_back_protected(steward: Restora
     steward.recovery.back_up()
     view = steward.scene.protect()
     done = steward.lose_and_restore()
-    protected = ProtectedAgain("table", "sales.orders", str(view.table_uuid), HASH)
+    protected = ReprotectedObject("table", "sales.orders", str(view.table_uuid), HASH)
     assert (steward.scene.contract_of(), done.protected) == (HASH, (protected,))
     assert steward.scene.notary.protections.get(view.protection_id, steward.scene.grant()) == view
     assert steward.scene.notary.protections.get_contract(HASH, steward.scene.grant()) == CONTRACT.encode()
@@ -221,7 +221,7 @@ def test_a_protected_table_that_the_backup_lacks_is_registered_by_an_operator_on
     later = contract_sha256(contract_for("later"))
     steward.lose_and_restore()
     with steward.scene.notary.ledger.read() as unit:
-        assert protections.current_contract(unit, row.table_uuid.upper()) == later
+        assert protections.find_current_contract(unit, row.table_uuid.upper()) == later
     # A producer could put the metadata file into the table's own folder and register it from there.
     place = parse_location(row.location).child("metadata", "v1.metadata.json")
     place.local.parent.mkdir(parents=True)

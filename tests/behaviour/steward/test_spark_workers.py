@@ -202,9 +202,9 @@ def test_small_chunks_are_read_by_threads(lab: Lab) -> None:
     tools = replace(lab.tools, large=reader)
     assert lab.verified(attempt, tools).core.verdict.passed, "six files, and no Spark was started"
     assert lab.desk.application.started is None
-    assert isinstance(lab.tools.reader(lab.work(attempt)), ThreadReader), "without [spark] nothing is too large"
+    assert isinstance(lab.tools.choose_reader(lab.work(attempt)), ThreadReader), "without [spark] nothing is too large"
     for settings in (replace(lab.settings, bytes_least=2**40, files_least=6), replace(lab.settings, bytes_least=1)):
-        found = replace(lab.tools, large=replace(reader, settings=settings)).reader(lab.work(attempt))
+        found = replace(lab.tools, large=replace(reader, settings=settings)).choose_reader(lab.work(attempt))
         assert not isinstance(found, ThreadReader)
 
 

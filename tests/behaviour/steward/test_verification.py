@@ -183,7 +183,7 @@ def test_a_fail_before_any_digest_derives_no_key(shared_bench: Bench) -> None:
     attempt, _ = shared_bench.staged(ROWS, workload_id="no-key", change=with_facts(file_format="ORC"))
     core = shared_bench.verify(attempt)
     with shared_bench.scene.notary.ledger.read() as unit:
-        (proof,) = proofs.of_attempt(unit, attempt.attempt_id)
+        (proof,) = proofs.list_by_attempt(unit, attempt.attempt_id)
         assert shared_settings.find_handle_of_job(unit, f"verify:{core.attempt.nonce}:0") is None
     assert proof.context is None
     assert (core.rows.intent, core.rows.staged) == (None, None)
@@ -193,7 +193,7 @@ def test_keys_are_bound_to_both_freeze_roots_and_their_handle_has_ended(shared_b
     attempt, _ = shared_bench.staged(ROWS, workload_id="bound")
     core = shared_bench.verify(attempt)
     with shared_bench.scene.notary.ledger.read() as unit:
-        (proof,) = proofs.of_attempt(unit, attempt.attempt_id)
+        (proof,) = proofs.list_by_attempt(unit, attempt.attempt_id)
         handle = shared_settings.find_handle_of_job(unit, f"verify:{core.attempt.nonce}:0")
     assert handle is not None
     assert handle.state is HandleState.ENDED

@@ -52,7 +52,7 @@ def stage_failed(bench: Bench, rows: Sequence[Row] = WRONG, **more: object) -> t
 def submit_override(bench: Bench, attempt: Attempt, core: ProofCore) -> str:
     """Sign an override of the attempt's FAIL as the operator Ruth, and submit it. Returns its id."""
     with bench.scene.notary.ledger.read() as unit:
-        (proof,) = proofs.of_attempt(unit, attempt.attempt_id)
+        (proof,) = proofs.list_by_attempt(unit, attempt.attempt_id)
         stored = statements.get(unit, proof.proof_id)
     override = override_of(RecordedProof(proof.proof_id, stored.envelope, stored.log_index), core, bench.scene.now)
     return bench.scene.notary.overrides.submit(signed_override(override), bench.scene.grant()).override_id

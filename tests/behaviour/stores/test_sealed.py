@@ -90,7 +90,7 @@ def test_the_store_refuses_the_producers_writes_after_the_freeze(
 def test_the_proof_says_sealed_and_pins_each_version(lake: Lake, producer: StewardClient, attempt: AttemptView) -> None:
     found = lake.hand_in(producer, attempt)
     with lake.line.notary.ledger.read() as unit:
-        (record,) = proofs.of_attempt(unit, found.attempt_id)
+        (record,) = proofs.list_by_attempt(unit, found.attempt_id)
         proof = read_unchecked(proofs.get_envelope(unit, record.proof_id), Proof)
     shown = lake.admin.versions(parse_location(attempt.prefix).child("data"))
     assert proof.notary.storage is Storage.SEALED

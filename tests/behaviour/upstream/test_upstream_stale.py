@@ -110,7 +110,7 @@ def test_a_verification_waits_while_the_answer_lacks_the_staged_snapshot(
     try:
         queue_verification(jobs, staging_attempt.attempt_id)
         assert wait_for_jobs(jobs, 30)
-        found = jobs.of_attempt(load_attempt(house, staging_attempt))
+        found = jobs.find_job(load_attempt(house, staging_attempt))
     finally:
         jobs.stop()
     assert found is not None

@@ -24,7 +24,7 @@ from pvdm.metadata.audit.evidence import AuditBundle, Evidence, LoggedStatement,
 from pvdm.metadata.audit.report import AuditReport, Standing
 from pvdm.metadata.gate.state import state_of, target_of
 from pvdm.model.statements.break_glass import BreakGlass
-from pvdm.model.statements.core import AddedFile, FileSet, Operation, ProofCore, RowCounts, Staged, Target
+from pvdm.model.statements.core import AddedFile, FileSet, Operation, ProofCore, RowCounts, StagedBranch, Target
 from pvdm.model.statements.kind import StatementKind
 from pvdm.model.statements.migration import Migration, Protection, ProtectionAction, contract_sha256
 from pvdm.model.statements.proof import NotaryPart, Proof
@@ -232,7 +232,7 @@ class History:
             CORE,
             attempt=attempt,
             target=target,
-            staged=Staged(f"pvdm_{attempt.attempt_id}", 77),
+            staged=StagedBranch(f"pvdm_{attempt.attempt_id}", 77),
             files=FileSet(tuple(files), tuple(sorted(removed))),
             rows=RowCounts(rows, rows),
         )

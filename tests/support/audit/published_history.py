@@ -25,7 +25,7 @@ from pvdm.metadata.gate.target import Permit
 from pvdm.model.contract import Atomicity
 from pvdm.model.role import Role
 from pvdm.model.statements.break_glass import BreakGlass
-from pvdm.model.statements.core import FileSet, Operation, ProofCore, RowCounts, Staged, Target
+from pvdm.model.statements.core import FileSet, Operation, ProofCore, RowCounts, StagedBranch, Target
 from pvdm.model.statements.migration import contract_sha256
 from pvdm.model.statements.receipt import Receipt
 from pvdm.steward.notary import Notary
@@ -114,7 +114,7 @@ class Audited:
         is_protected = before.row.protected
         grant = self.scene.grant(Role.STEWARD if is_protected else Role.OPERATOR)
         permit = permitted if is_protected else None
-        self.scene.notary.catalog.commits.commit(grant, [Change(SALES, NAME, (), snapshot.updates)], permit=permit)
+        self.scene.notary.catalog.commits.commit(grant, [Change(SALES, NAME, (), snapshot.updates)], make_permit=permit)
         return snapshot.snapshot_id
 
     def witness(self, core: ProofCore, proof_id: str, snapshot_id: int) -> None:
@@ -198,7 +198,7 @@ class Audited:
             CORE,
             attempt=attempt,
             target=target,
-            staged=Staged(f"pvdm_{attempt.attempt_id}", 77),
+            staged=StagedBranch(f"pvdm_{attempt.attempt_id}", 77),
             files=FileSet((bound(file),)),
             rows=RowCounts(10, 10),
         )

@@ -79,7 +79,7 @@ class Scene:
     def main(self) -> dict[str, object]:
         """Everything that `main` shows, as bytes where there are bytes. Staging changes none of it."""
         row = self.row()
-        metadata = self.lake.steward.stand.notary.catalog.states.of(row).metadata
+        metadata = self.lake.steward.stand.notary.catalog.states.load(row).metadata
         state = json.dumps(sorted(MainState.of(metadata).facts.items())).encode()
         consumer = self.callers["consumer"].ask("GET", T)
         file = Path(consumer.json()["metadata-location"].removeprefix("file://")).read_bytes()

@@ -268,7 +268,7 @@ class World:
         changes = [self._change(each) for each in commits]
         permit = always_permit(commits[0].permit)
         try:
-            (through or self.stage.catalog).commits.commit(commits[0].by, changes, permit=permit)
+            (through or self.stage.catalog).commits.commit(commits[0].by, changes, make_permit=permit)
         except PvdmError as error:
             return error
         return None

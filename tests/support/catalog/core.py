@@ -155,7 +155,8 @@ class Core:
         permit: Permit | None = None,
     ) -> TableState:
         """Commit updates to a table; returns its new state."""
-        return self.commits.commit(by, [Change(levels, name, requirements, updates)], permit=always_permit(permit))[0]
+        change = Change(levels, name, requirements, updates)
+        return self.commits.commit(by, [change], make_permit=always_permit(permit))[0]
 
     def snapshot(self, base: TableMetadata, /, *, snapshot_id: Any = None, **more: Any) -> Doc:
         """A snapshot on top of `base` that every check accepts, apart from the fields in `more`."""

@@ -153,13 +153,13 @@ def reason_of(house: House, *found: Attempt) -> str:
 
 def receipts_of(house: House) -> list[str]:
     with house.notary.ledger.read() as unit:
-        return [each.statement_id for each in statements.of_kind(unit, StatementKind.RECEIPT)]
+        return [each.statement_id for each in statements.list_by_kind(unit, StatementKind.RECEIPT)]
 
 
 def announced_of(house: House, attempt: Attempt) -> list[str]:
     """The states of the attempt's announced publications (requests to the upstream that the ledger announces first)."""
     with house.notary.ledger.read() as unit:
-        return sorted(str(each.state) for each in announced.of_attempt(unit, attempt.attempt_id))
+        return sorted(str(each.state) for each in announced.list_by_attempt(unit, attempt.attempt_id))
 
 
 def load_attempt(house: House, attempt: Attempt) -> Attempt:

@@ -16,7 +16,7 @@ from pvdm.model.statements.core import (
     ProofCore,
     ProvedProjection,
     RowCounts,
-    Staged,
+    StagedBranch,
     Target,
 )
 from pvdm.model.statements.proof import PROOF_LIFETIME_MAX_MICROS, Commitments, Isolation, NotaryPart, Proof, Storage
@@ -62,7 +62,7 @@ TARGETS = st.builds(
     st.integers(0, 2**31 - 1),
     st.integers(1, 3),
 )
-STAGED = st.builds(Staged, TEXT, NUMBERS)
+STAGED = st.builds(StagedBranch, TEXT, NUMBERS)
 METHODS = st.builds(
     Method,
     st.sampled_from(Profile),

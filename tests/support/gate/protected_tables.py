@@ -44,7 +44,7 @@ from pvdm.model.statements.core import (
     ProofCore,
     ProvedProjection,
     RowCounts,
-    Staged,
+    StagedBranch,
     Target,
 )
 from pvdm.model.statements.core import Attempt as ProvedAttempt
@@ -421,7 +421,7 @@ class House:
                 state.metadata.default_spec_id,
                 state.metadata.format_version,
             ),
-            Staged(attempt.branch, staged),
+            StagedBranch(attempt.branch, staged),
             FileSet(tuple(sorted(added, key=lambda file: file.published_path)), tuple(sorted(removed))),
             RowCounts(rows, rows),
             (SourceSnapshot(replace(SOURCE, uuid=workload.opening.source), 77, fixed("source")),),

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from pvdm.model.filter.expression import (
     Always,
     And,
+    BoundLiteral,
     Compare,
     Expression,
     IsNan,
@@ -26,7 +27,6 @@ from pvdm.model.filter.expression import (
     Operator,
     Or,
     StartsWith,
-    Typed,
 )
 from pvdm.model.filter.literal import canonical_literal
 from pvdm.model.schema import DecimalType, Field, FixedType, Kind, PrimitiveType, Schema, Type
@@ -126,7 +126,7 @@ def keeps(expression: Expression, row: Row) -> bool:
 
 
 def _value(literal: Literal) -> LiteralValue:
-    assert isinstance(literal, Typed)
+    assert isinstance(literal, BoundLiteral)
     return literal.value
 
 
@@ -230,12 +230,12 @@ def _predicates(field: Field) -> st.SearchStrategy[Expression]:
     return st.one_of(forms)
 
 
-def typed_literals(kind: Type) -> st.SearchStrategy[Typed]:
+def typed_literals(kind: Type) -> st.SearchStrategy[BoundLiteral]:
     """Literals for the type's samples. NaN and the infinities have no spelling, so they are left out."""
     literals = []
     for value in SAMPLES[kind]:
         text = canonical_literal(value, kind)
         if text is not None:
             positive_zero = value + 0.0 if isinstance(value, float) else value  # -0.0 becomes 0.0
-            literals.append(Typed(positive_zero, text, kind))
+            literals.append(BoundLiteral(positive_zero, text, kind))
     return st.sampled_from(literals)

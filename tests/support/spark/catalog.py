@@ -84,7 +84,7 @@ def publish(lake: Lake, name: str, branch: str = "stage") -> int:
         return Permit(state.row.table_uuid, state.row.pointer.sha256, hashlib.sha256(data).hexdigest())
 
     change = Change(("sales",), name, (), [set_ref("main", head)])
-    catalog.commits.commit(lake.steward.stand.grant(Role.OPERATOR), [change], permit=permit)
+    catalog.commits.commit(lake.steward.stand.grant(Role.OPERATOR), [change], make_permit=permit)
     return head
 
 

@@ -24,7 +24,7 @@ class FileEpochStore:
     @classmethod
     def create(cls, path: Path) -> FileEpochStore:
         """Create a file with a book without epochs. An existing file is never overwritten."""
-        with disk.locked(path):
+        with disk.hold_lock(path):
             disk.write(path, Secret(EpochBook().to_bytes()), mode=disk.PRIVATE_MODE, fresh=True)
         return cls(path)
 
@@ -55,7 +55,7 @@ class FileEpochStore:
 
     def replace(self, book: EpochBook) -> bool:
         """Store this book if the file's book has the previous revision; returns whether it did."""
-        with self._lock, disk.locked(self._path):
+        with self._lock, disk.hold_lock(self._path):
             if book.revision != self.load().revision + 1:
                 return False
             disk.write(self._path, Secret(book.to_bytes()), mode=disk.PRIVATE_MODE)

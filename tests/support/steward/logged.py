@@ -16,4 +16,4 @@ def entry_of(notary: Notary, index: int) -> bytes:
 def count_overrides(notary: Notary) -> int:
     """The number of overrides ever accepted."""
     with notary.ledger.read() as unit:
-        return len(statements.ids_of_kind(unit, StatementKind.BREAK_GLASS))
+        return len(statements.list_ids_by_kind(unit, StatementKind.BREAK_GLASS))

@@ -26,7 +26,7 @@ from pvdm.steward.record.log import envelope_path
 from pvdm.steward.record.proofs import RecordedProof
 from pvdm.steward.record.recorder import Document
 from pvdm.steward.restore.pointers import Pointers
-from pvdm.steward.restore.restore import Restored, RestoreRequest, restore
+from pvdm.steward.restore.restore import RestoreRequest, RestoreResult, restore
 from pvdm.trust.keys.epochs import KeyRole
 from pvdm.trust.verify import sign_statement
 from tests.support.steward.notary import NOTARY, Stand, core_of, opened, root_naming, signed_root, stand_at
@@ -91,7 +91,7 @@ class Scene:
     def statements(self, kind: StatementKind) -> list[Statement]:
         """The ledger's statements of a kind."""
         with self.notary.ledger.read() as unit:
-            return statements.of_kind(unit, kind)
+            return statements.list_by_kind(unit, kind)
 
     def lose_envelope(self, envelope: bytes) -> None:
         """Delete an envelope from the archive."""
@@ -103,7 +103,7 @@ class Scene:
         self.stand.notary = opened(self.stand.config, self.stand.time)
         return self.stand.notary
 
-    def restore(self, order: RestoreRequest | None = None) -> Restored:
+    def restore(self, order: RestoreRequest | None = None) -> RestoreResult:
         """Restore the ledger from the archive; the Steward must be closed."""
         time = self.stand.time
         with contextlib.ExitStack() as stack:

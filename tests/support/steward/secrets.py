@@ -115,7 +115,9 @@ def create_steward(folder: Path, search: Search, *, ledger_url: str | None = Non
 def note_keys(stand: Stand, search: Search) -> None:
     """Add the four keys of every epoch, read from the sealed keystore, to the search."""
     assert isinstance(stand.config.keys, FileKeys)
-    for reference, key in FileKeystore.open(stand.config.keys.path, Passphrase(PASSPHRASE))._current().keys.items():
+    for reference, key in (
+        FileKeystore.open(stand.config.keys.path, Passphrase(PASSPHRASE))._load_content().keys.items()
+    ):
         search.secret(f"key {reference[:4]}", key.reveal())
 
 

@@ -164,7 +164,7 @@ class Goods:
 
     def cores(self, attempt: AttemptView) -> list[ProofCore]:
         with self.line.notary.ledger.read() as unit:
-            found = proofs.of_attempt(unit, attempt.attempt_id)
+            found = proofs.list_by_attempt(unit, attempt.attempt_id)
             return [read_unchecked(proofs.get_envelope(unit, each.proof_id), Proof).core for each in found]
 
     def codes(self, attempt: AttemptView) -> list[str]:

@@ -256,7 +256,7 @@ class Bench:
 
     def cores(self, attempt: Attempt) -> list[ProofCore]:
         with self.scene.notary.ledger.read() as unit:
-            found = proofs.of_attempt(unit, attempt.attempt_id)
+            found = proofs.list_by_attempt(unit, attempt.attempt_id)
             return [read_unchecked(proofs.get_envelope(unit, each.proof_id), Proof).core for each in found]
 
     def record(self, attempt: Attempt) -> VerifiedRecord:
@@ -308,7 +308,7 @@ class Bench:
 
         change = Change(SALES, "sums", (), list(snapshot.updates))
         grant = self.scene.grant(Role.OPERATOR)
-        self.scene.notary.catalog.commits.commit(grant, [change], permit=permit, hook=settle)
+        self.scene.notary.catalog.commits.commit(grant, [change], make_permit=permit, hook=settle)
 
     def quarantined(self, attempt: Attempt) -> list[Path]:
         uuid = self.state().row.table_uuid

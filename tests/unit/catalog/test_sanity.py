@@ -17,7 +17,7 @@ from pvdm.catalog.sanity import (
     STAGED_DOCUMENT_MAX_BYTES,
     STAGED_NUMBERS_MAX,
     STAGED_SNAPSHOT_MAX_BYTES,
-    require_document,
+    require_document_size,
     require_manifests,
     require_sane,
 )
@@ -191,7 +191,7 @@ def check_commit(before: TableMetadata, rows: int, *, day: int) -> None:
     """Check a commit of this number of rows. `day` counts the days since 1970."""
     made = snapshot(14, 4, 12, **{"first-row-id": before.next_row_id, "added-rows": rows})
     after = apply_updates(before, to_ref("stage", made), now_ms=NOW + 20, previous_location=FILE)
-    sanity.require_room(before, after, added_snapshots(before, after), day * 86_400_000)
+    sanity.require_numbers_left(before, after, added_snapshots(before, after), day * 86_400_000)
 
 
 @pytest.mark.parametrize("day", [1, 20_000, 2**18])
@@ -372,6 +372,6 @@ def test_staged_snapshots_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_metadata_file_has_a_limit() -> None:
-    require_document(bytes(STAGED_DOCUMENT_MAX_BYTES))
+    require_document_size(bytes(STAGED_DOCUMENT_MAX_BYTES))
     with pytest.raises(InputError, match="metadata file"):
-        require_document(bytes(STAGED_DOCUMENT_MAX_BYTES + 1))
+        require_document_size(bytes(STAGED_DOCUMENT_MAX_BYTES + 1))

@@ -60,6 +60,6 @@ def test_a_document_that_is_kept_again_counts_once(core: Core, monkeypatch: pyte
     monkeypatch.setattr(state, "DOCUMENTS_KEPT_MAX_BYTES", size)
     fresh, sizes = core.fresh(), record_parsing(monkeypatch)
     for _ in range(3):
-        fresh.states.keep(table.row.pointer.sha256, table.metadata)
+        fresh.states.cache_document(table.row.pointer.sha256, table.metadata)
     fresh.get("one")
     assert sizes == []

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pvdm.api.errors import ERROR_DETAILS_MAX, ErrorView
-from pvdm.client.responses import ERROR_TEXT_MAX_CHARACTERS, error_of, read_response
+from pvdm.client.responses import ERROR_TEXT_MAX_CHARACTERS, read_response, to_error
 from pvdm.errors import (
     ConflictError,
     InputError,
@@ -40,7 +40,7 @@ def envelope(**more: object) -> dict[str, object]:
 
 
 def read_as_error(value: object, *, request_id: str) -> PvdmError:
-    return error_of(read_response(ErrorView, value), request_id=request_id)
+    return to_error(read_response(ErrorView, value), request_id=request_id)
 
 
 def error_from(behaviour: Behaviour) -> PvdmError:

@@ -6,7 +6,7 @@ import pytest
 
 from pvdm.errors import InputError
 from pvdm.model.filter.bind import bind
-from pvdm.model.filter.expression import Compare, Expression, Number, OneOf, StartsWith, Text, Typed
+from pvdm.model.filter.expression import BoundLiteral, Compare, Expression, Number, OneOf, StartsWith, Text
 from pvdm.model.filter.text import parse_expression
 from pvdm.model.schema import Field, Inner, Kind, ListType, PrimitiveType, Schema, StructType, type_from_json
 from tests.support.for_each import for_each
@@ -128,7 +128,9 @@ def test_the_error_lists_the_first_20_of_many_columns() -> None:
 
 
 def test_literals_become_typed_values_in_normal_form() -> None:
-    assert bind_text("c in (+1, 002)", "int") == OneOf("c", (Typed(1, Number("1"), INT), Typed(2, Number("2"), INT)))
+    assert bind_text("c in (+1, 002)", "int") == OneOf(
+        "c", (BoundLiteral(1, Number("1"), INT), BoundLiteral(2, Number("2"), INT))
+    )
 
 
 @pytest.mark.parametrize(
@@ -147,7 +149,7 @@ def test_a_parameter_is_put_in_as_a_literal_of_the_column(kind: str, value: str,
 def test_a_parameter_is_a_value_and_never_a_part_of_the_filter() -> None:
     found = bind_text("c = ${p}", "string", p="x' or true or c = '")
     assert isinstance(found, Compare)
-    assert found.literal == Typed("x' or true or c = '", Text("x' or true or c = '"), PrimitiveType(Kind.STRING))
+    assert found.literal == BoundLiteral("x' or true or c = '", Text("x' or true or c = '"), PrimitiveType(Kind.STRING))
 
 
 def test_a_parameter_can_be_a_prefix() -> None:

@@ -190,7 +190,9 @@ def test_a_sealed_keystore_shows_no_key(path: Path) -> None:
     service = keystore(path, WORD)
     store = service._home
     assert isinstance(store, FileKeystore)
-    found = [name for secret in store._current().keys.values() for name in traces(secret.reveal(), path.read_bytes())]
+    found = [
+        name for secret in store._load_content().keys.values() for name in traces(secret.reveal(), path.read_bytes())
+    ]
     assert found == []
 
 
@@ -199,7 +201,7 @@ def test_the_search_finds_every_key_of_an_open_keystore(path: Path) -> None:
     store = keystore(path)._home
     assert isinstance(store, FileKeystore)
     body = bytes.fromhex(json.loads(path.read_text())["body"])
-    assert all(traces(secret.reveal(), body) for secret in store._current().keys.values())
+    assert all(traces(secret.reveal(), body) for secret in store._load_content().keys.values())
 
 
 def test_a_keystore_is_never_overwritten_by_a_new_one(path: Path) -> None:

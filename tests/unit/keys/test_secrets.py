@@ -194,7 +194,7 @@ def test_the_keys_of_an_attempt_are_not_compared_by_value() -> None:
 def secrets_of(service: KeyService) -> list[bytes]:
     store = service._home
     assert isinstance(store, FileKeystore)
-    return [secret.reveal() for secret in (*store._current().keys.values(), *store._pending.values())]
+    return [secret.reveal() for secret in (*store._load_content().keys.values(), *store._pending.values())]
 
 
 @pytest.mark.parametrize("word", [None, WORD], ids=["open", "sealed"])

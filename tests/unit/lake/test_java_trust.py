@@ -10,14 +10,14 @@ from cryptography.hazmat.primitives.serialization import Encoding, pkcs12
 
 from pvdm.errors import InputError
 from pvdm.lake import spark
-from pvdm.lake.spark import trust_store, with_trust_store
+from pvdm.lake.spark import make_trust_store, with_trust_store
 from tests.support.servers.certificates import Authority
 
 
 @pytest.mark.filterwarnings("ignore::cryptography.utils.CryptographyDeprecationWarning")
 def test_the_store_has_the_given_authority_and_those_of_the_system(tmp_path: Path) -> None:
     authority = Authority.create(tmp_path)
-    found = pkcs12.load_pkcs12(trust_store(authority.certificate), b"changeit").additional_certs
+    found = pkcs12.load_pkcs12(make_trust_store(authority.certificate), b"changeit").additional_certs
     stored = {each.certificate.public_bytes(Encoding.DER) for each in found}
     own = ssl.PEM_cert_to_DER_cert(authority.certificate.read_text())
     assert own in stored
@@ -42,7 +42,7 @@ def test_driver_and_executors_get_the_store_before_options_of_the_caller(tmp_pat
 def test_a_file_without_a_certificate_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "ca.pem").write_text(text)
     with pytest.raises(InputError) as caught:
-        trust_store(tmp_path / "ca.pem")
+        make_trust_store(tmp_path / "ca.pem")
     assert caught.value.reason == "ca_file_invalid"
 
 
@@ -51,5 +51,5 @@ def test_a_file_over_its_limit_is_refused_and_not_cut(tmp_path: Path, monkeypatc
     (tmp_path / "two.pem").write_bytes(pem + pem)
     monkeypatch.setattr(spark, "CA_FILE_MAX_BYTES", len(pem))
     with pytest.raises(InputError) as caught:
-        trust_store(tmp_path / "two.pem")
+        make_trust_store(tmp_path / "two.pem")
     assert caught.value.reason == "ca_file_invalid"

@@ -6,7 +6,7 @@ import pytest
 
 from pvdm.errors import InputError
 from pvdm.lake.format.json_document import Json, Node, Number
-from pvdm.lake.format.schema.document import FIELD_ID_LAST, SCHEMA_NESTING_MAX, TableSchema, judge_version, parse_schema
+from pvdm.lake.format.schema.document import FIELD_ID_LAST, SCHEMA_NESTING_MAX, TableSchema, check_version, parse_schema
 from pvdm.lake.format.schema.logical import to_iceberg, to_model
 from pvdm.model.schema import Field, Inner, Kind, ListType, MapType, PrimitiveType, Schema, StructType
 from tests.support.for_each import for_each
@@ -176,13 +176,13 @@ def test_a_required_field_in_required_structs_identifies_rows() -> None:
 @pytest.mark.parametrize("name", ["timestamp_ns", "timestamptz_ns", "unknown", "variant", "geometry", "geography"])
 def test_a_type_of_format_3_is_refused_before_it(name: str) -> None:
     with pytest.raises(InputError) as caught:
-        judge_version(schema_with(column(1, "c", name)), 2)
+        check_version(schema_with(column(1, "c", name)), 2)
     assert caught.value.reason == "schema_type_version"
 
 
 def test_an_initial_default_is_refused_before_format_3() -> None:
     with pytest.raises(InputError) as caught:
-        judge_version(schema_with(column(1, "c", "int", **{"initial-default": 1})), 2)
+        check_version(schema_with(column(1, "c", "int", **{"initial-default": 1})), 2)
     assert caught.value.reason == "schema_default_version"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pvdm.errors import UnavailableError
-from pvdm.lake.upstream import GlueSettings, TableIdentifier, rejected, unavailable, unknown
+from pvdm.lake.upstream import GlueSettings, TableIdentifier, rejected_error, unavailable_error, unknown_outcome_error
 from pvdm.lake.upstream.glue import GlueUpstream
 from pvdm.lake.upstream.rest import RestSettings, RestUpstream
 
@@ -29,12 +29,13 @@ def test_the_error_of_an_unreachable_upstream_has_its_name_and_not_its_address(m
 
 
 def test_a_message_of_an_upstream_is_escaped_to_one_line_and_keeps_its_quotes() -> None:
-    found = rejected("prod", PLACE, 'it\'s "so"\n\x1b[31m\u202e')
+    found = rejected_error("prod", PLACE, 'it\'s "so"\n\x1b[31m\u202e')
     assert found.got == 'it\'s "so" \\x1b[31m\\u202e'
 
 
 @pytest.mark.parametrize(
-    "error_for", [lambda why: unknown("prod", PLACE, why), lambda why: unavailable("prod", "it", why)]
+    "error_for",
+    [lambda why: unknown_outcome_error("prod", PLACE, why), lambda why: unavailable_error("prod", "it", why)],
 )
 def test_only_the_class_of_an_exception_is_shown(error_for: object) -> None:
     assert error_for(OSError("http://secret.internal")).got == "OSError"  # type: ignore[operator]

@@ -15,7 +15,7 @@ from sqlalchemy.exc import DataError, DBAPIError, InterfaceError
 
 from pvdm.errors import ConflictError, InputError, NotAllowedError, PvdmError, StateUnknownError, UnavailableError
 from pvdm.ledger import Ledger, Unit, open_ledger
-from pvdm.ledger.connection import Phase, translate
+from pvdm.ledger.connection import Phase, translate_error
 from pvdm.ledger.engine import CONNECTIONS_MAX, Timeouts
 from pvdm.ledger.schema.work import NoncePurpose
 from pvdm.ledger.work import nonces
@@ -269,7 +269,7 @@ class ReportedError(sqlite3.OperationalError):
     ],
 )
 def test_an_error_of_sqlite_is_translated(name: str, phase: Phase, kind: type[PvdmError], reason: str) -> None:
-    found = translate(DBAPIError("COMMIT", {}, ReportedError(name)), phase)
+    found = translate_error(DBAPIError("COMMIT", {}, ReportedError(name)), phase)
     assert (type(found), found.reason) == (kind, reason)
 
 
@@ -296,24 +296,24 @@ def test_an_error_of_postgresql_is_translated(
 ) -> None:
     cause = psycopg.OperationalError("words\nDETAIL: Key (secret)=(1)")
     cause.sqlstate = state
-    found = translate(InterfaceError("COMMIT", {}, cause), phase)
+    found = translate_error(InterfaceError("COMMIT", {}, cause), phase)
     assert (type(found), found.reason) == (kind, reason)
 
 
 def test_a_value_that_the_driver_refuses_is_a_misuse() -> None:
-    found = translate(DataError("INSERT", {}, psycopg.DataError("cannot contain NUL")), Phase.WORK)
+    found = translate_error(DataError("INSERT", {}, psycopg.DataError("cannot contain NUL")), Phase.WORK)
     assert found.reason == "ledger_misused"
 
 
 def test_the_values_of_a_row_are_not_in_the_error() -> None:
     cause = psycopg.IntegrityError("duplicate key\nDETAIL:  Key (secret)=(geheim) already exists.")
     cause.sqlstate = "23505"
-    assert "geheim" not in str(translate(DBAPIError("INSERT", {}, cause), Phase.WORK).to_json())
+    assert "geheim" not in str(translate_error(DBAPIError("INSERT", {}, cause), Phase.WORK).to_json())
 
 
 def test_a_change_that_a_rule_of_the_database_refuses_is_not_allowed() -> None:
     cause = psycopg.errors.RaiseException("pvdm rule: rows of events never change")
     cause.sqlstate = "PV001"
-    found = translate(DBAPIError("UPDATE", {}, cause), Phase.WORK)
+    found = translate_error(DBAPIError("UPDATE", {}, cause), Phase.WORK)
     assert isinstance(found, NotAllowedError)
     assert found.message == "a rule of the ledger refuses the change: rows of events never change"

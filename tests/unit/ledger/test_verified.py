@@ -71,7 +71,7 @@ def test_after_the_proof_the_same_record_is_accepted_and_another_is_refused(scra
 def test_findings_that_are_not_kept_are_counted(scratch: Unit) -> None:
     stored = replace(new_record(scratch), findings=(FINDING,) * (FINDINGS_KEPT_MAX + 5))
     verified.put(scratch, stored)
-    found = verified.of_nonces(scratch, [stored.nonce, "ab" * 16])
+    found = verified.find_by_nonces(scratch, [stored.nonce, "ab" * 16])
     assert list(found) == [stored.nonce]
     assert (len(found[stored.nonce].findings), found[stored.nonce].findings_more) == (FINDINGS_KEPT_MAX, 5)
 

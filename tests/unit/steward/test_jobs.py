@@ -134,7 +134,7 @@ def test_a_second_request_retries_at_once_and_clears_the_old_problem(desk: JobTa
         raise UnavailableError("source_unreadable", "the source is gone")
 
     def verify_and_look(attempt_id: str) -> None:
-        seen.append(jobs.of_attempt(desk.attempt(attempt_id)))
+        seen.append(jobs.find_job(desk.attempt(attempt_id)))
         desk.passed(attempt_id)
         looked.set()
 
@@ -232,7 +232,7 @@ def test_an_error_that_is_no_verdict_is_shown_and_retried(desk: JobTasks, error:
     desk.verify, desk.publish = verify, desk.published
     with run_jobs(desk, retry_seconds=60) as jobs:
         assert wait_for_jobs(jobs, SECONDS)
-        seen = jobs.of_attempt(desk.attempt(one))
+        seen = jobs.find_job(desk.attempt(one))
         assert seen is not None
         assert (seen.state, seen.tries, seen.error) == (JobState.WAITING, 1, error)
         assert desk.attempt(one).state is AttemptState.VERIFYING

@@ -13,7 +13,7 @@ from pvdm.model.projection import ProjectionName, content, identity
 from pvdm.model.schema import Field, Kind, PrimitiveType, Schema
 from pvdm.model.secret import DigestKey
 from pvdm.model.statements.verdict import FailureClass, Outcome
-from pvdm.verify.findings import Finding, Partials, decide_verdict, rows_class
+from pvdm.verify.findings import Finding, Partials, classify_rows, decide_verdict
 
 SCHEMA = Schema((Field("id", PrimitiveType(Kind.LONG), True, 1), Field("note", PrimitiveType(Kind.STRING), False, 2)))
 PLAN = Plan(SCHEMA, (identity(SCHEMA, ["id"]), content(SCHEMA)))
@@ -47,11 +47,11 @@ def digests_of(rows: Sequence[tuple[int, str | None]]) -> Partials:
 def test_counts_and_digests_determine_the_class(
     staged: list[tuple[int, str | None]], expected: FailureClass | None
 ) -> None:
-    assert rows_class(digests_of(ROWS), digests_of(staged)) is expected
+    assert classify_rows(digests_of(ROWS), digests_of(staged)) is expected
 
 
 def test_staged_rows_without_intended_ones_are_added() -> None:
-    assert rows_class(digests_of([]), digests_of(ROWS)) is FailureClass.ADDED
+    assert classify_rows(digests_of([]), digests_of(ROWS)) is FailureClass.ADDED
 
 
 def test_nothing_intended_and_nothing_staged_is_a_pass() -> None:

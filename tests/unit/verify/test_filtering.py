@@ -12,14 +12,14 @@ from pvdm.errors import InputError
 from pvdm.model.filter.bind import bind
 from pvdm.model.filter.text import parse_expression
 from pvdm.model.schema import Field, Schema, type_from_json
-from pvdm.verify.filtering import filter_rows, mask
+from pvdm.verify.filtering import compute_mask, filter_rows
 from tests.support.for_each import for_each
 from tests.support.oracles.filters import float_filters, truth
 
 
 def mask_of(text: str, kind: str, column: Any) -> list[bool | None]:
     expression = bind(parse_expression(text), Schema((Field("c", type_from_json(kind)),)), {})
-    return mask(pa.RecordBatch.from_arrays([column], names=["c"]), expression).to_pylist()
+    return compute_mask(pa.RecordBatch.from_arrays([column], names=["c"]), expression).to_pylist()
 
 
 FLOATS = pa.array([-1.0, 5.0, math.inf, math.nan, None], pa.float64())
@@ -116,13 +116,13 @@ def test_a_missing_or_repeated_column_is_refused(names: list[str]) -> None:
     batch = pa.RecordBatch.from_arrays([pa.array([1])] * len(names), names=names)
     expression = bind(parse_expression("c = 1"), Schema((Field("c", type_from_json("long")),)), {})
     with pytest.raises(InputError) as caught:
-        mask(batch, expression)
+        compute_mask(batch, expression)
     assert caught.value.reason == "column_missing"
 
 
 def test_a_filter_that_is_not_bound_is_an_assertion_error() -> None:
     with pytest.raises(AssertionError):
-        mask(pa.RecordBatch.from_arrays([pa.array([1])], names=["c"]), parse_expression("c = 1"))
+        compute_mask(pa.RecordBatch.from_arrays([pa.array([1])], names=["c"]), parse_expression("c = 1"))
 
 
 def test_rows_with_an_unknown_result_are_removed_also_from_string_views() -> None:

@@ -200,7 +200,7 @@ def test_each_batch_is_mapped_whatever_types_the_batch_before_had(tmp_path: Path
     narrow = wide.set_column(1, "id", wide.column("id").cast(pa.int32()))
     reordered = wide.select(["id", "town", "price", "note"])
     for batch in (wide, wide, narrow, narrow, reordered, reordered, wide):
-        found = intent.of_batch(batch)
+        found = intent.map_batch(batch)
         assert found.schema.names == ["note", "key", "town", "price"]
         assert found.column("key").type == pa.int64()
         assert found.column("key").to_pylist() == [0, 1]

@@ -17,7 +17,7 @@ ROWS = re.findall(r"^\| `(\w+)` \| `(\w+)` \| .+ \|$", PAGE, re.MULTILINE)
 CLASSES = dict(ROWS)
 
 # Functions that create a finding from a code.
-FINDING_MAKERS = {"Finding", "_fault", "_wrong_claim", "_moved"}
+FINDING_MAKERS = {"Finding", "_finding", "_wrong_claim_finding", "_moved"}
 # Modules whose errors become findings, with the class of these findings. Other errors of the Steward are no verdict.
 CLASS_BY_MODULE = {
     "lake/read/entries": FailureClass.METADATA,

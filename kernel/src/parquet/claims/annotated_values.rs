@@ -25,7 +25,7 @@ pub fn require_utf8_statistics(place: ClaimPlace<'_>, declared: &Statistics<'_>)
     bounds.copied().try_for_each(|bound| require_utf8(place, "min and max", bound))
 }
 
-/// Refuses the same in a column index.
+/// Refuses bounds in a column index that are not UTF-8.
 pub fn require_utf8_index(place: ClaimPlace<'_>, declared: &ColumnIndex<'_>) -> Result<()> {
     for bounds in [&declared.least, &declared.greatest] {
         for (at, bound) in bounds.iter().enumerate() {
@@ -56,7 +56,7 @@ pub fn require_exact_bounds(
     Ok(())
 }
 
-/// Refuses the same in a column index, which has bounds for each of the pages.
+/// Refuses bounds of UUIDs in a column index that are not exactly the least and the greatest value of their page.
 pub fn require_exact_index_bounds(
     place: ClaimPlace<'_>,
     declared: &ColumnIndex<'_>,

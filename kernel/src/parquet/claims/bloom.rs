@@ -46,9 +46,10 @@ impl BloomFilter {
 
 /// Whether readers look up the bytes as they are stored. Iceberg shortens decimals to the bytes that their digits need.
 pub fn is_looked_up_by_stored_bytes(column: &ColumnDescriptor) -> bool {
-    Order::of(column) != Order::Decimal
-        || column.physical_type() == Physical::FIXED_LEN_BYTE_ARRAY
-            && Some(column.type_length()) == needed_bytes(column)
+    if Order::of_column(column) != Order::Decimal {
+        return true;
+    }
+    column.physical_type() == Physical::FIXED_LEN_BYTE_ARRAY && Some(column.type_length()) == needed_bytes(column)
 }
 
 /// The bytes that a decimal with the column's number of digits needs.
@@ -63,8 +64,8 @@ mod tests {
 
     #[test]
     fn a_filter_is_whole_blocks_and_no_larger_than_readers_accept() {
-        let of = |size: usize| BloomFilter::new(vec![0; size].into()).is_some();
-        assert!(of(BLOCK_BYTES) && of(FILTER_MAX_BYTES));
-        assert!(!of(0) && !of(BLOCK_BYTES + 1) && !of(FILTER_MAX_BYTES + BLOCK_BYTES));
+        let accepts = |size: usize| BloomFilter::new(vec![0; size].into()).is_some();
+        assert!(accepts(BLOCK_BYTES) && accepts(FILTER_MAX_BYTES));
+        assert!(!accepts(0) && !accepts(BLOCK_BYTES + 1) && !accepts(FILTER_MAX_BYTES + BLOCK_BYTES));
     }
 }

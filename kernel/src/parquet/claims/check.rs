@@ -7,7 +7,7 @@ use crate::parquet::claims::compare::{
     compare_statistics, count_distinct, join_pages,
 };
 use crate::parquet::claims::measure::{BoundLengths, ChunkMeasure, PageMeasure};
-use crate::parquet::claims::metadata::{self, read_page_headers};
+use crate::parquet::claims::metadata::{self, DeclaredRange, read_page_headers};
 use crate::parquet::claims::pages::SharedMeasure;
 use crate::parquet::claims::sort_order::SortOrder;
 use crate::parquet::claims::{annotated_values, levels, page_index};
@@ -90,6 +90,7 @@ impl<'a> Claims<'a> {
     /// Refuses codecs that not every engine reads, and statistics that are not compared.
     fn require_supported(&self, path: &str, declared: &metadata::ChunkMetadata<'_>) -> Result<()> {
         if !CODECS.contains(&declared.codec) {
+            // By the codec's number in the format. The first three are accepted, so they are never shown.
             let names = ["", "", "", "LZO", "BROTLI", "LZ4"];
             let got =
                 usize::try_from(declared.codec).ok().and_then(|at| names.get(at)).copied().unwrap_or("a different one");
@@ -108,20 +109,20 @@ impl<'a> Claims<'a> {
         path: &str,
         declared: &metadata::ChunkMetadata<'_>,
     ) -> Result<AuxiliaryRanges> {
-        let index = |(offset, length): (Option<i64>, Option<i64>)| {
-            match (offset, length) {
-                (None, None) => Some(None),
-                (Some(offset), Some(length)) => self.byte_range(offset, length).map(Some),
+        let index = |declared: DeclaredRange| {
+            let range = match (declared.offset, declared.length) {
+                (None, None) => return Ok(None),
+                (Some(offset), Some(length)) => self.byte_range(offset, length),
                 _ => None,
-            }
-            .ok_or_else(|| {
+            };
+            range.map(Some).ok_or_else(|| {
                 let expected = "an offset and a length inside the file";
                 page_index::index_place(path).fault("a page index", expected, "different ones")
             })
         };
         let bloom = match declared.bloom {
-            (None, None) => None,
-            (offset, length) => Some(self.bloom_range(offset, length).ok_or_else(|| {
+            DeclaredRange { offset: None, length: None } => None,
+            bloom => Some(self.bloom_range(bloom).ok_or_else(|| {
                 let expected = "a header of uncompressed split blocks by XXH64, followed by the declared bytes";
                 Fault::new("parquet_bloom_filter_lies", path, expected, "a different one")
             })?),
@@ -140,15 +141,16 @@ impl<'a> Claims<'a> {
     }
 
     /// The range of header and blocks, and the start of the blocks.
-    fn bloom_range(&self, offset: Option<i64>, length: Option<i64>) -> Option<(Range<usize>, usize)> {
-        let start = usize::try_from(offset?).ok().filter(|start| *start < self.data.len())?;
-        let (size, header) = metadata::read_bloom_header(self.data, start)?;
-        let whole = i64::try_from(header).ok()?.checked_add(size).filter(|_| size > 0)?;
-        if length.is_some_and(|length| length != whole) {
+    fn bloom_range(&self, declared: DeclaredRange) -> Option<(Range<usize>, usize)> {
+        let offset = declared.offset?;
+        let start = usize::try_from(offset).ok().filter(|start| *start < self.data.len())?;
+        let (blocks_size, header_size) = metadata::read_bloom_header(self.data, start)?;
+        let whole_size = i64::try_from(header_size).ok()?.checked_add(blocks_size).filter(|_| blocks_size > 0)?;
+        if declared.length.is_some_and(|length| length != whole_size) {
             return None;
         }
-        let range = self.byte_range(offset?, whole)?;
-        Some((range.clone(), range.start + header))
+        let range = self.byte_range(offset, whole_size)?;
+        Some((range.clone(), range.start + header_size))
     }
 
     /// Creates an empty measure for every column of a row group. Refuses bloom filters that cannot be checked.
@@ -189,18 +191,18 @@ impl<'a> Claims<'a> {
         declared: &metadata::ChunkMetadata<'_>,
         index: Option<Range<usize>>,
     ) -> BoundLengths {
-        if Order::of(column.column_descr()) != Order::Bytes {
+        if Order::of_column(column.column_descr()) != Order::Bytes {
             return BoundLengths::default();
         }
         let headers = read_page_headers(self.data, column).unwrap_or_default();
         let data_pages = headers.iter().filter(|page| matches!(page.kind, DATA_PAGE | DATA_PAGE_V2));
-        let mut pages: Vec<usize> = data_pages.map(|page| page.statistics.longest()).collect();
+        let mut pages: Vec<usize> = data_pages.map(|page| page.statistics.longest_bound()).collect();
         if let Some(found) = index.and_then(|range| metadata::read_column_index(&self.data[range], pages.len())) {
             for bounds in [&found.least, &found.greatest] {
                 pages.iter_mut().zip(bounds).for_each(|(longest, bound)| *longest = bound.len().max(*longest));
             }
         }
-        BoundLengths { whole: declared.statistics.longest(), pages }
+        BoundLengths { whole: declared.statistics.longest_bound(), pages }
     }
 
     /// Reads the sort order that a row group declares.

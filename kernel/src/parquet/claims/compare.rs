@@ -39,10 +39,10 @@ impl ClaimPlace<'_> {
     }
 
     pub fn require_counts(&self, claim: &str, declared: &[i64], real: &[u64]) -> Result<()> {
-        if declared.iter().map(|each| u64::try_from(*each).ok()).eq(real.iter().map(|each| Some(*each))) {
+        if declared.iter().map(|count| u64::try_from(*count).ok()).eq(real.iter().map(|count| Some(*count))) {
             return Ok(());
         }
-        Err(self.fault(claim, "the counts of the levels", "a different one"))
+        Err(self.fault(claim, "the counts of the pages", "different ones"))
     }
 }
 
@@ -138,10 +138,10 @@ pub fn compare_bound(
             .value(declared)
             .map_or_else(|| show_value(&OrderedValue::Bytes(declared.to_vec())), |declared| show_value(&declared))
     };
-    let Some(bounds) = &real.bounds else {
+    let Some((least, greatest)) = &real.bounds else {
         return Err(place.fault(claim, "none, because there is no value", shown()));
     };
-    let real = if side == 0 { &bounds.0 } else { &bounds.1 };
+    let real = if side == 0 { least } else { greatest };
     if order.value(declared).is_some_and(|declared| bound_holds(side, &declared, real, exact)) {
         return Ok(());
     }
@@ -200,7 +200,8 @@ pub fn compare_encodings(
     for page in headers {
         *real.entry((page.kind == DICTIONARY_PAGE, page.encoding)).or_default() += 1;
     }
-    let missing = real.keys().find(|(is_dictionary, each)| !is_dictionary && !declared.encodings.contains(each));
+    let missing =
+        real.keys().find(|(is_dictionary, encoding)| !is_dictionary && !declared.encodings.contains(encoding));
     if let Some((_, encoding)) = missing {
         return Err(place.fault("encodings", format!("{encoding} among them"), format!("{:?}", declared.encodings)));
     }

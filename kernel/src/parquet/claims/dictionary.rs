@@ -75,7 +75,7 @@ impl Dictionary {
 
     /// The bytes of a value.
     pub fn length(&self, at: usize) -> u64 {
-        u64::from(self.spans[at].1 - self.spans[at].0)
+        self.value(at).len() as u64
     }
 
     /// Starts to record which values rows use.
@@ -121,7 +121,7 @@ impl Dictionary {
         }
     }
 
-    /// The value for such a number.
+    /// The value for a number that `keys` returned.
     pub fn value_of_key(&self, key: i64) -> Option<OrderedValue> {
         match &self.keys {
             Keys::Ranks(_, sorted) => {
@@ -226,10 +226,10 @@ mod tests {
     #[test]
     fn a_dictionary_is_exactly_its_values() {
         let data = Bytes::from_static(b"\x01\0\0\0b\x02\0\0\0ab");
-        let of = |count| Dictionary::new(data.clone(), count, Physical::BYTE_ARRAY, 0, Order::Bytes);
-        let found = of(2).unwrap();
+        let read = |count| Dictionary::new(data.clone(), count, Physical::BYTE_ARRAY, 0, Order::Bytes);
+        let found = read(2).unwrap();
         assert_eq!((found.value(0), found.value(1), found.is_sorted()), (&b"b"[..], &b"ab"[..], false));
         assert_eq!(found.keys().unwrap(), [1, 0]);
-        assert!(of(1).is_none() && of(3).is_none());
+        assert!(read(1).is_none() && read(3).is_none());
     }
 }

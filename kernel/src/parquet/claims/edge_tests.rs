@@ -14,9 +14,9 @@ const MEBIBYTE: usize = 1_048_576;
 
 #[test]
 fn a_filter_of_128_mebibytes_is_the_largest() {
-    let of = |size: usize| BloomFilter::new(Bytes::from(vec![0; size])).is_some();
-    assert!(of(32) && of(128 * MEBIBYTE));
-    assert!(!of(0) && !of(33) && !of(128 * MEBIBYTE + 32));
+    let accepts = |size: usize| BloomFilter::new(Bytes::from(vec![0; size])).is_some();
+    assert!(accepts(32) && accepts(128 * MEBIBYTE));
+    assert!(!accepts(0) && !accepts(33) && !accepts(128 * MEBIBYTE + 32));
 }
 
 /// Three rows in one page, in a file without statistics.

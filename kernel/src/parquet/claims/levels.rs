@@ -6,11 +6,11 @@ use crate::parquet::format::runs::{BLOCK, Run, bit_width, next_block, next_run};
 use parquet::basic::Repetition;
 use parquet::schema::types::{ColumnDescriptor, SchemaDescriptor, Type};
 
-/// So many bytes are collected before they are hashed.
+/// This many bytes are collected before they are hashed.
 const HASH_BUFFER_BYTES: usize = 4_096;
 
-/// A number for repetition levels and one for definition levels: the maximum levels of a node of the schema, or the
-/// bits of a level.
+/// A number for repetition levels and one for definition levels: the levels of an entry, the maximum levels of a node
+/// of the schema, or the bits of a level.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct LevelPair {
     repetition: u32,
@@ -24,7 +24,7 @@ pub struct NestedLevels {
     width: LevelPair,
     /// The definition level from which the list of each repetition level has an element.
     lists: Vec<u32>,
-    /// The levels of the group that it shares with the previous leaf, and of the one that it shares with the next.
+    /// The levels of the group that this leaf shares with the previous leaf, and of the group shared with the next.
     before: Option<GroupLevels>,
     after: Option<GroupLevels>,
     /// The definition level of the previous entry.
@@ -38,8 +38,8 @@ struct GroupLevels {
     group: String,
     /// The maximum levels of the group.
     depth: LevelPair,
-    /// The last entry (repetition and definition level), and how often it occurred in a row.
-    entry: (u32, u32),
+    /// The levels of the last entry, and how often it occurred in a row.
+    entry: LevelPair,
     times: u64,
     /// Runs that are not hashed yet.
     buffer: Vec<u8>,
@@ -52,7 +52,7 @@ pub fn plan_nested_levels(schema: &SchemaDescriptor) -> Vec<Option<NestedLevels>
     let leaves = schema.columns();
     let shared: Vec<_> = leaves.windows(2).map(|pair| find_shared_group(schema, &pair[0], &pair[1])).collect();
     let shared_levels = |at: Option<usize>| shared.get(at?)?.as_ref().map(GroupLevels::new);
-    let made = leaves.iter().enumerate().map(|(at, leaf)| {
+    let planned = leaves.iter().enumerate().map(|(at, leaf)| {
         let (before, after) = (shared_levels(at.checked_sub(1)), shared_levels(Some(at)));
         let width =
             LevelPair { repetition: level_bits(leaf.max_rep_level()), definition: level_bits(leaf.max_def_level()) };
@@ -65,7 +65,7 @@ pub fn plan_nested_levels(schema: &SchemaDescriptor) -> Vec<Option<NestedLevels>
             last: None,
         })
     });
-    made.collect()
+    planned.collect()
 }
 
 /// The innermost group that both leaves are in. Returns `None` if the group is always present: it then has no levels to
@@ -109,7 +109,7 @@ fn find_lists(root: &Type, path: &[String]) -> Vec<u32> {
 impl GroupLevels {
     fn new((group, depth): &(String, LevelPair)) -> GroupLevels {
         let (group, depth, hash) = (group.clone(), *depth, blake3::Hasher::new());
-        GroupLevels { group, depth, entry: (0, 0), times: 0, buffer: Vec::new(), hash }
+        GroupLevels { group, depth, entry: LevelPair::default(), times: 0, buffer: Vec::new(), hash }
     }
 
     /// Adds `times` equal entries. Entries that only continue a list inside the group are skipped.
@@ -117,7 +117,7 @@ impl GroupLevels {
         if repetition > self.depth.repetition {
             return;
         }
-        let entry = (repetition, definition.min(self.depth.definition));
+        let entry = LevelPair { repetition, definition: definition.min(self.depth.definition) };
         if entry != self.entry {
             self.close();
             self.entry = entry;
@@ -130,8 +130,8 @@ impl GroupLevels {
         if self.times == 0 {
             return;
         }
-        self.buffer.extend(self.entry.0.to_le_bytes());
-        self.buffer.extend(self.entry.1.to_le_bytes());
+        self.buffer.extend(self.entry.repetition.to_le_bytes());
+        self.buffer.extend(self.entry.definition.to_le_bytes());
         self.buffer.extend(self.times.to_le_bytes());
         self.times = 0;
         if self.buffer.len() >= HASH_BUFFER_BYTES {

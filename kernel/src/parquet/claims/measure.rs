@@ -18,7 +18,7 @@ use parquet::basic::{Encoding, Type as Physical};
 use parquet::column::page::Page;
 use parquet::schema::types::ColumnDescPtr;
 
-/// So much of a page's bounds is kept at least, for error messages.
+/// At least this much of a page's bounds is kept, for error messages.
 const PAGE_BOUNDS_MIN_BYTES: usize = 64;
 
 /// The measure of one data page.
@@ -82,21 +82,19 @@ impl ChunkMeasure {
         marks_used_values: bool,
         declared_bounds: BoundLengths,
     ) -> ChunkMeasure {
-        let (order, pages, dictionary, fault, marks_used_values) =
-            (Order::of(&column), Vec::new(), None, None, marks_used_values || filter.is_some());
         ChunkMeasure {
+            order: Order::of_column(&column),
             column,
-            order,
-            pages,
+            pages: Vec::new(),
             bounds: None,
             declared_bounds,
             bytes: 0,
-            dictionary,
-            fault,
+            dictionary: None,
+            fault: None,
             nested,
             row_indices: None,
+            marks_used_values: marks_used_values || filter.is_some(),
             filter,
-            marks_used_values,
         }
     }
 
@@ -124,15 +122,15 @@ impl ChunkMeasure {
                 Ok(())
             }
             _ => {
-                let mut found = PageMeasure { entries: page.num_values().into(), ..PageMeasure::default() };
+                let mut measure = PageMeasure { entries: page.num_values().into(), ..PageMeasure::default() };
                 let (max_repetition, max_definition) = (self.column.max_rep_level(), self.column.max_def_level());
                 let (repetition, definition, values) = split_page(page, max_repetition, max_definition)
                     .ok_or_else(|| self.ambiguous("levels inside their page", "different ones"))?;
-                self.measure_levels(&mut found, repetition, definition)?;
-                let entries = found.entries;
+                self.measure_levels(&mut measure, repetition, definition)?;
+                let entries = measure.entries;
                 self.row_indices.iter_mut().for_each(RowIndices::start_page);
                 let before = self.row_indices.as_ref().map_or(0, RowIndices::len);
-                self.measure_values(found, values, page.encoding())?;
+                self.measure_values(measure, values, page.encoding())?;
                 match &mut self.row_indices {
                     Some(row_indices) => row_indices
                         .insert_nulls(before, definition, entries)
@@ -143,21 +141,22 @@ impl ChunkMeasure {
         }
     }
 
-    fn measure_levels(&mut self, found: &mut PageMeasure, repetition: &[u8], definition: &[u8]) -> Result<()> {
+    fn measure_levels(&mut self, measure: &mut PageMeasure, repetition: &[u8], definition: &[u8]) -> Result<()> {
         let (max_repetition, max_definition) = (self.column.max_rep_level(), self.column.max_def_level());
-        found.repetition = self.count_levels(repetition, max_repetition, found.entries)?;
-        found.definition = self.count_levels(definition, max_definition, found.entries)?;
+        measure.repetition = self.count_levels(repetition, max_repetition, measure.entries)?;
+        measure.definition = self.count_levels(definition, max_definition, measure.entries)?;
         if let Some(nested) = &mut self.nested
-            && nested.add(repetition, definition, found.entries).is_none()
+            && nested.add(repetition, definition, measure.entries).is_none()
         {
             return Err(self.ambiguous("levels that continue only lists with elements", "different ones"));
         }
-        found.rows = found.repetition[0];
-        found.present = *found.definition.last().unwrap_or(&0);
-        found.begins_row = true;
-        if max_repetition > 0 && found.entries > 0 {
+        // An entry with repetition level 0 begins a row. An entry with the highest definition level has a value.
+        measure.rows = measure.repetition[0];
+        measure.present = *measure.definition.last().unwrap_or(&0);
+        measure.begins_row = true;
+        if max_repetition > 0 && measure.entries > 0 {
             each_block(repetition, bit_width(max_repetition.unsigned_abs().into()), 1, |levels, _| {
-                found.begins_row = levels == [0];
+                measure.begins_row = levels == [0];
                 Some(())
             });
         }
@@ -166,52 +165,53 @@ impl ChunkMeasure {
 
     /// How many entries have each level, from 0 to `max_level`.
     fn count_levels(&self, data: &[u8], max_level: i16, entries: u64) -> Result<Vec<u64>> {
-        let mut found = vec![0; usize::from(max_level.unsigned_abs()) + 1];
+        let mut counts = vec![0; usize::from(max_level.unsigned_abs()) + 1];
         if max_level == 0 {
-            found[0] = entries;
-            return Ok(found);
+            counts[0] = entries;
+            return Ok(counts);
         }
         each_block(data, bit_width(max_level.unsigned_abs().into()), entries, |levels, times| {
             levels.iter().try_for_each(|level| {
-                *found.get_mut(*level as usize)? += times;
+                *counts.get_mut(*level as usize)? += times;
                 Some(())
             })
         })
         .ok_or_else(|| self.ambiguous("levels of the column", "different ones"))?;
-        Ok(found)
+        Ok(counts)
     }
 
-    /// Measures the values of a page, and adds the page's measure (`found`) to the chunk's.
-    fn measure_values(&mut self, mut found: PageMeasure, data: Bytes, encoding: Encoding) -> Result<()> {
+    /// Measures the values of a page, and adds the page's measure to the chunk's.
+    fn measure_values(&mut self, mut measure: PageMeasure, data: Bytes, encoding: Encoding) -> Result<()> {
         #[allow(deprecated)]
         let by_dictionary = matches!(encoding, Encoding::RLE_DICTIONARY | Encoding::PLAIN_DICTIONARY);
-        let seen = if by_dictionary {
-            found.by_dictionary = true;
-            self.measure_indices(&data, found.present)?
+        let summary = if by_dictionary {
+            measure.by_dictionary = true;
+            self.measure_indices(&data, measure.present)?
         } else if self.row_indices.is_some() {
             return Err(self.ambiguous("indices of a dictionary", "values"));
         } else if encoding == Encoding::PLAIN {
-            self.measure_plain(&data, found.present)?
+            self.measure_plain(&data, measure.present)?
         } else {
             // Some readers find the byte streams by the size of the data, others by the number of values.
-            if encoding == Encoding::BYTE_STREAM_SPLIT && data.len() as u64 != found.present * self.width() as u64 {
+            if encoding == Encoding::BYTE_STREAM_SPLIT && data.len() as u64 != measure.present * self.width() as u64 {
                 return Err(self.ambiguous("as many bytes as the values have", "another number"));
             }
             // Other decoders read overlong numbers and empty runs differently.
             let is_one_form = match encoding {
-                Encoding::RLE => has_boolean_runs(&data, found.present),
-                _ => deltas::has_one_form(&data, encoding, self.column.physical_type(), found.present),
+                Encoding::RLE => has_boolean_runs(&data, measure.present),
+                _ => deltas::has_one_form(&data, encoding, self.column.physical_type(), measure.present),
             };
             if !data.is_empty() && !is_one_form {
                 return Err(self.ambiguous("runs and deltas that every reader decodes alike", "different ones"));
             }
-            let data = decode_to_plain(&self.column, data, encoding, found.present)
+            let data = decode_to_plain(&self.column, data, encoding, measure.present)
                 .ok_or_else(|| self.ambiguous("values that can be decoded", "different ones"))?;
-            self.measure_plain(&data, found.present)?
+            self.measure_plain(&data, measure.present)?
         };
-        (found.nans, found.bytes) = (seen.nans, seen.bytes);
-        self.bytes = self.bytes.saturating_add(seen.bytes);
-        if let Some((low, high)) = &seen.bounds {
+        (measure.nans, measure.bytes) = (summary.nans, summary.bytes);
+        self.bytes = self.bytes.saturating_add(summary.bytes);
+        // One byte more than the longest declared bound is enough to compare.
+        if let Some((low, high)) = &summary.bounds {
             let chunk_bytes = self.declared_bounds.whole.max(BOUND_MAX_BYTES) + 1;
             self.bounds = join_bounds(self.bounds.take(), Some((low.shorten(chunk_bytes), high.shorten(chunk_bytes))));
             let page_bytes = self
@@ -220,9 +220,9 @@ impl ChunkMeasure {
                 .get(self.pages.len())
                 .map_or(0, |declared| declared + 1)
                 .max(PAGE_BOUNDS_MIN_BYTES);
-            found.bounds = Some((low.shorten(page_bytes), high.shorten(page_bytes)));
+            measure.bounds = Some((low.shorten(page_bytes), high.shorten(page_bytes)));
         }
-        self.pages.push(found);
+        self.pages.push(measure);
         Ok(())
     }
 
@@ -260,16 +260,16 @@ impl ChunkMeasure {
             marked.ok_or_else(|| ambiguous("different ones"))?;
         }
         let indices = Indices { data, width, count };
-        let seen = match &mut self.row_indices {
+        let summary = match &mut self.row_indices {
             Some(rows) => summarize_indices(dictionary, &indices, is_byte_array, |block, times| rows.add(block, times)),
             None => summarize_indices(dictionary, &indices, is_byte_array, |_, _| ()),
         };
-        let seen = seen.ok_or_else(|| ambiguous("different ones"))?;
+        let summary = summary.ok_or_else(|| ambiguous("different ones"))?;
         // Polars looks up every index of a packed run, also those after the last value.
-        match is_padded_below(data, width, count, dictionary.len()) {
-            true => Ok(seen),
-            false => Err(ambiguous("other indices behind the last value")),
+        if !is_padded_below(data, width, count, dictionary.len()) {
+            return Err(ambiguous("other indices behind the last value"));
         }
+        Ok(summary)
     }
 
     /// Measures plain values, which must be exactly `count`.
@@ -322,6 +322,7 @@ impl ChunkMeasure {
     fn measure_byte_arrays(&self, data: &[u8], count: usize) -> Result<ValueSummary> {
         let values = split_byte_arrays(data);
         let (found, bytes) = values.fold((0, 0), |(found, bytes), value| (found + 1, bytes + value.len()));
+        // Each value has its length in four bytes before it.
         if found != count || bytes + 4 * count != data.len() {
             return Err(self.ambiguous("as many values as the levels count", "another number"));
         }
@@ -330,17 +331,17 @@ impl ChunkMeasure {
         {
             return Err(self.not_in_filter());
         }
-        let mut seen = self.measure_byte_values(split_byte_arrays(data))?;
-        seen.bytes = bytes as u64;
-        Ok(seen)
+        let mut summary = self.measure_byte_values(split_byte_arrays(data))?;
+        summary.bytes = bytes as u64;
+        Ok(summary)
     }
 
     /// The bounds of byte strings, or of decimals in byte strings.
     fn measure_byte_values<'a>(&self, mut values: impl Iterator<Item = &'a [u8]>) -> Result<ValueSummary> {
-        let mut seen = ValueSummary::default();
+        let mut summary = ValueSummary::default();
         match self.order {
             Order::Bytes => {
-                let Some(first) = values.next() else { return Ok(seen) };
+                let Some(first) = values.next() else { return Ok(summary) };
                 let (low, high) = values.fold((first, first), |(low, high), value| {
                     if value < low {
                         (value, high)
@@ -350,19 +351,19 @@ impl ChunkMeasure {
                         (low, high)
                     }
                 });
-                seen.bounds = Some((OrderedValue::Bytes(low.to_vec()), OrderedValue::Bytes(high.to_vec())));
+                summary.bounds = Some((OrderedValue::Bytes(low.to_vec()), OrderedValue::Bytes(high.to_vec())));
             }
             Order::Decimal => {
                 for value in values {
                     let value = parse_decimal(value)
                         .ok_or_else(|| self.ambiguous("numbers of at most 32 bytes", "different ones"))?;
                     let one = Some((OrderedValue::Decimal(value), OrderedValue::Decimal(value)));
-                    seen.bounds = join_bounds(seen.bounds, one);
+                    summary.bounds = join_bounds(summary.bounds, one);
                 }
             }
             _ => {}
         }
-        Ok(seen)
+        Ok(summary)
     }
 
     /// Ends the chunk. Returns the first error of its pages, and refuses a bloom filter that lacks a dictionary value

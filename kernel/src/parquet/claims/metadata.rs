@@ -1,13 +1,14 @@
 //! Parses what a file declares about its values, in the footer, page headers, page indexes and bloom filter headers.
 
 use crate::parquet::format::pages::{chunk_end, chunk_start};
-use crate::parquet::format::thrift::Scan;
+use crate::parquet::format::thrift::{Scan, TRUE};
 use crate::parquet::format::thrift_form::{Binary, Bool, EMPTY, Int, Kind, List, Long, Struct, Union, has_one_form};
 use crate::parquet::guard::footer_limits::SCHEMA_ELEMENTS_MAX;
 use bytes::Bytes;
 use parquet::file::metadata::ColumnChunkMetaData;
 
-/// The statistics of a column chunk or of a page. An absent field is not a claim.
+/// The statistics of a column chunk or of a page. An absent field is not a claim. Each array has the least value first,
+/// then the greatest.
 #[derive(Debug, Default)]
 pub struct Statistics<'a> {
     /// `min` and `max`, which are deprecated.
@@ -21,9 +22,16 @@ pub struct Statistics<'a> {
 
 impl Statistics<'_> {
     /// The length of the longest bound.
-    pub fn longest(&self) -> usize {
+    pub fn longest_bound(&self) -> usize {
         self.old.iter().chain(&self.bounds).flatten().map(|bound| bound.len()).max().unwrap_or(0)
     }
+}
+
+/// Where the footer says that an index or bloom filter lies in the file.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct DeclaredRange {
+    pub offset: Option<i64>,
+    pub length: Option<i64>,
 }
 
 /// What the footer declares about a column chunk.
@@ -35,14 +43,12 @@ pub struct ChunkMetadata<'a> {
     pub has_statistics: bool,
     /// Page type, encoding and number of pages.
     pub encoding_stats: Option<Vec<[i64; 3]>>,
-    /// Offset and length of the bloom filter.
-    pub bloom: (Option<i64>, Option<i64>),
+    pub bloom: DeclaredRange,
     pub sizes: Sizes,
     /// Whether there are geospatial statistics.
     pub geospatial: bool,
-    /// Offset and length of both indexes.
-    pub offset_index: (Option<i64>, Option<i64>),
-    pub column_index: (Option<i64>, Option<i64>),
+    pub offset_index: DeclaredRange,
+    pub column_index: DeclaredRange,
 }
 
 /// The struct `SizeStatistics`: the unencoded bytes of byte arrays, and how many entries have each repetition and
@@ -132,9 +138,9 @@ const COLUMN_INDEX: Kind = Struct(&[
 ]);
 
 const OFFSET_INDEX: Kind = Struct(&[(1, List(&Struct(&[(1, Long), (2, Int), (3, Long)]))), (2, List(&Long))]);
-/// A union whose only known member is 1.
-const ONLY: Kind = Union(&[(1, EMPTY)]);
-const BLOOM: Kind = Struct(&[(1, Int), (2, ONLY), (3, ONLY), (4, ONLY)]);
+/// A union whose only known member has the id 1.
+const ONE_MEMBER: Kind = Union(&[(1, EMPTY)]);
+const BLOOM: Kind = Struct(&[(1, Int), (2, ONE_MEMBER), (3, ONE_MEMBER), (4, ONE_MEMBER)]);
 /// Parsed lists take more memory than their bytes, so their lengths are limited.
 const KEYS_MAX: usize = 100_000;
 const ENCODINGS_MAX: usize = 64;
@@ -186,8 +192,8 @@ fn read_sorting(scan: &mut Scan<'_>) -> Option<Sorting> {
     scan.each_field(|scan, id, wire| {
         match id {
             1 => found.column = scan.integer()?,
-            2 => found.descending = wire == 1,
-            3 => found.nulls_first = wire == 1,
+            2 => found.descending = wire == TRUE,
+            3 => found.nulls_first = wire == TRUE,
             _ => return Some(false),
         }
         Some(true)
@@ -200,10 +206,10 @@ fn read_chunk<'a>(scan: &mut Scan<'a>) -> Option<ChunkMetadata<'a>> {
     scan.each_field(|scan, id, _| {
         match id {
             3 => read_column(scan, &mut found)?,
-            4 => found.offset_index.0 = Some(scan.integer()?),
-            5 => found.offset_index.1 = Some(scan.integer()?),
-            6 => found.column_index.0 = Some(scan.integer()?),
-            7 => found.column_index.1 = Some(scan.integer()?),
+            4 => found.offset_index.offset = Some(scan.integer()?),
+            5 => found.offset_index.length = Some(scan.integer()?),
+            6 => found.column_index.offset = Some(scan.integer()?),
+            7 => found.column_index.length = Some(scan.integer()?),
             _ => return Some(false),
         }
         Some(true)
@@ -224,8 +230,8 @@ fn read_column<'a>(scan: &mut Scan<'a>, found: &mut ChunkMetadata<'a>) -> Option
                     Some(numbers)
                 })?);
             }
-            14 => found.bloom.0 = Some(scan.integer()?),
-            15 => found.bloom.1 = Some(scan.integer()?),
+            14 => found.bloom.offset = Some(scan.integer()?),
+            15 => found.bloom.length = Some(scan.integer()?),
             16 => found.sizes = read_sizes(scan)?,
             17 => {
                 found.geospatial = true;
@@ -247,8 +253,8 @@ fn read_statistics<'a>(scan: &mut Scan<'a>) -> Option<Statistics<'a>> {
             4 => found.distinct = Some(scan.integer()?),
             5 => found.bounds[1] = Some(scan.binary()?),
             6 => found.bounds[0] = Some(scan.binary()?),
-            7 => found.exact[1] = Some(wire == 1),
-            8 => found.exact[0] = Some(wire == 1),
+            7 => found.exact[1] = Some(wire == TRUE),
+            8 => found.exact[0] = Some(wire == TRUE),
             _ => return Some(false),
         }
         Some(true)
@@ -285,8 +291,8 @@ pub fn read_page(data: &[u8], at: usize) -> Option<PageMetadata<'_>> {
                     (5 | 7, 2) | (8, 4) => found.encoding = scan.integer()?,
                     (8, 5) => found.definition_size = scan.integer()?,
                     (8, 6) => found.repetition_size = scan.integer()?,
-                    (8, 7) => found.is_compressed = wire == 1,
-                    (7, 3) => found.sorted = wire == 1,
+                    (8, 7) => found.is_compressed = wire == TRUE,
+                    (7, 3) => found.sorted = wire == TRUE,
                     (8, 2) => found.nulls = Some(scan.integer()?),
                     (8, 3) => found.rows = Some(scan.integer()?),
                     (5, 5) | (8, 8) => found.statistics = read_statistics(scan)?,
@@ -304,7 +310,7 @@ pub fn read_page(data: &[u8], at: usize) -> Option<PageMetadata<'_>> {
 }
 
 /// Parses a column index that fills these bytes. Returns `None` if it has another form, or lists that are far too long
-/// for so many pages.
+/// for this number of pages.
 pub fn read_column_index(data: &[u8], pages: usize) -> Option<ColumnIndex<'_>> {
     let most = (pages + 1) * LEVELS_MAX;
     let mut found = ColumnIndex { order: -1, ..ColumnIndex::default() };
@@ -324,7 +330,7 @@ pub fn read_column_index(data: &[u8], pages: usize) -> Option<ColumnIndex<'_>> {
     Some(found)
 }
 
-/// Parses an offset index that fills these bytes, with the same limits.
+/// Parses an offset index that fills these bytes, with the limits of `read_column_index`.
 pub fn read_offset_index(data: &[u8], pages: usize) -> Option<OffsetIndex> {
     let most = (pages + 1) * LEVELS_MAX;
     let mut found = OffsetIndex::default();
@@ -354,6 +360,7 @@ pub fn read_bloom_header(data: &[u8], at: usize) -> Option<(i64, usize)> {
     scan.each_field(|scan, id, _| {
         match id {
             1 => size = scan.integer()?,
+            // Algorithm, hash and compression: unions whose member 1 is the known kind.
             2..=4 => {
                 scan.each_field(|_, inner, _| {
                     known += usize::from(inner == 1);
@@ -385,14 +392,14 @@ fn read_integers(scan: &mut Scan<'_>, into: &mut [i64]) -> Option<()> {
 fn read_list<'a, T>(
     scan: &mut Scan<'a>,
     most: usize,
-    mut one: impl FnMut(&mut Scan<'a>) -> Option<T>,
+    mut read_element: impl FnMut(&mut Scan<'a>) -> Option<T>,
 ) -> Option<Vec<T>> {
     let length = scan.short_list(most)?;
     // Memory is not reserved for the declared length, which may be a lie. Each element takes at least a byte of the
     // file.
     let mut found = Vec::new();
     for _ in 0..length {
-        found.push(one(scan)?);
+        found.push(read_element(scan)?);
     }
     Some(found)
 }

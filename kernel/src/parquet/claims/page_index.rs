@@ -116,14 +116,13 @@ fn is_zero(bound: &OrderedValue) -> bool {
 }
 
 fn compare_histograms(whole_index: ClaimPlace<'_>, declared: &ColumnIndex<'_>, pages: &[PageMeasure]) -> Result<()> {
-    let levels = |of: fn(&PageMeasure) -> &Vec<u64>| pages.iter().flat_map(of).copied().collect::<Vec<u64>>();
-    for (claim, declared, real) in [
-        ("repetition_level_histograms", &declared.repetition, levels(|page| &page.repetition)),
-        ("definition_level_histograms", &declared.definition, levels(|page| &page.definition)),
-    ] {
-        if !declared.is_empty() {
-            whole_index.require_counts(claim, declared, &real)?;
-        }
+    if !declared.repetition.is_empty() {
+        let real: Vec<u64> = pages.iter().flat_map(|page| &page.repetition).copied().collect();
+        whole_index.require_counts("repetition_level_histograms", &declared.repetition, &real)?;
+    }
+    if !declared.definition.is_empty() {
+        let real: Vec<u64> = pages.iter().flat_map(|page| &page.definition).copied().collect();
+        whole_index.require_counts("definition_level_histograms", &declared.definition, &real)?;
     }
     Ok(())
 }
@@ -135,10 +134,11 @@ fn require_boundary_order(whole_index: ClaimPlace<'_>, declared: &ColumnIndex<'_
     }
     let is_known = matches!(declared.order, ASCENDING | DESCENDING);
     let fits = |values: &[&[u8]]| {
-        let bounds: Vec<_> = values.iter().zip(&declared.null_pages).filter(|(_, null)| !**null).collect();
-        bounds.windows(2).all(|pair| match (order.value(pair[0].0), order.value(pair[1].0)) {
-            (Some(a), Some(b)) if declared.order == ASCENDING => compare_values(&a, &b).is_le(),
-            (Some(a), Some(b)) => compare_values(&a, &b).is_ge(),
+        let pages = values.iter().zip(&declared.null_pages).filter(|(_, is_null)| !**is_null);
+        let bounds: Vec<_> = pages.map(|(value, _)| order.value(value)).collect();
+        bounds.windows(2).all(|pair| match (&pair[0], &pair[1]) {
+            (Some(a), Some(b)) if declared.order == ASCENDING => compare_values(a, b).is_le(),
+            (Some(a), Some(b)) => compare_values(a, b).is_ge(),
             _ => false,
         })
     };

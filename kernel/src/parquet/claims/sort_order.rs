@@ -35,21 +35,21 @@ impl SortOrder {
     pub fn new(declared: &[Sorting], schema: &SchemaDescriptor) -> Result<SortOrder> {
         let place = ClaimPlace { code: CODE, column: "", page: None };
         let (mut by, mut seen) = (Vec::new(), HashSet::new());
-        for each in declared {
-            let at = usize::try_from(each.column).ok().filter(|at| *at < schema.num_columns());
+        for sorting in declared {
+            let at = usize::try_from(sorting.column).ok().filter(|at| *at < schema.num_columns());
             let Some(column) = at.map(|at| schema.column(at)) else {
-                return Err(place.fault("sorting_columns", "a column of the file", each.column));
+                return Err(place.fault("sorting_columns", "a column of the file", sorting.column));
             };
             if column.max_rep_level() > 0 {
                 let place = ClaimPlace { code: UNVERIFIED, column: &column.path().string(), page: None };
                 return Err(place.fault("sorting_columns", "columns outside lists and maps", "one inside"));
             }
-            if !seen.insert(each.column) {
+            if !seen.insert(sorting.column) {
                 let place = ClaimPlace { column: &column.path().string(), ..place };
                 return Err(place.fault("sorting_columns", "each column once", "one twice"));
             }
             let names = column.path().parts().to_vec();
-            by.push(SortColumn { names, descending: each.descending, nulls_first: each.nulls_first });
+            by.push(SortColumn { names, descending: sorting.descending, nulls_first: sorting.nulls_first });
         }
         Ok(SortOrder { by, last: None })
     }

@@ -153,7 +153,7 @@ mod tests {
 
     fn summarize_texts(values: &[&[u8]], order: Order, indices: &[u8], count: u64) -> Option<ValueSummary> {
         let data: Vec<u8> =
-            values.iter().flat_map(|each| [&(each.len() as u32).to_le_bytes(), *each].concat()).collect();
+            values.iter().flat_map(|value| [&(value.len() as u32).to_le_bytes(), *value].concat()).collect();
         let dictionary = Dictionary::new(data.into(), values.len() as u32, Physical::BYTE_ARRAY, 0, order)?;
         summarize_indices(&dictionary, &Indices { data: indices, width: 2, count }, true, |_, _| ())
     }

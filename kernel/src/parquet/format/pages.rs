@@ -1,6 +1,6 @@
 //! Page headers, the parts of a page body, and the byte ranges of column chunks.
 
-use crate::parquet::format::thrift::{I32, STRUCT, Scan};
+use crate::parquet::format::thrift::{FALSE, I32, STRUCT, Scan, TRUE};
 use bytes::Bytes;
 use parquet::column::page::Page;
 use parquet::file::metadata::ColumnChunkMetaData;
@@ -39,8 +39,9 @@ pub struct PageHeader {
     pub levels_size: u64,
     pub values: u64,
     pub encoding: i64,
-    /// The encodings of definition and repetition levels in a version 1 page.
-    pub levels: (i64, i64),
+    /// For a version 1 page: how the levels are encoded.
+    pub definition_encoding: i64,
+    pub repetition_encoding: i64,
     /// Whether the header has the fields of its page type, and of no other type.
     pub is_consistent: bool,
     /// Where the page's body ends.
@@ -50,8 +51,9 @@ pub struct PageHeader {
 /// Reads the page header at position `at`. Returns `None` if it cannot be read, or if the page leaves the data.
 pub fn read_page_header(data: &[u8], at: usize) -> Option<PageHeader> {
     let mut scan = Scan::new(data, at);
-    let (mut kind, mut size, mut compressed, mut values, mut levels) = (0, 0, 0, 0, (0, 0));
-    let (mut is_compressed, mut levels_size, mut encoding, mut type_fields) = (true, 0, 0, Vec::new());
+    let (mut kind, mut size, mut compressed, mut values, mut encoding) = (0, 0, 0, 0, 0);
+    let (mut definition_encoding, mut repetition_encoding) = (0, 0);
+    let (mut is_compressed, mut levels_size, mut type_fields) = (true, 0, Vec::new());
     scan.each_field(|scan, id, field| match (id, field) {
         (1, I32) => {
             kind = scan.number(I32)?;
@@ -74,10 +76,10 @@ pub fn read_page_header(data: &[u8], at: usize) -> Option<PageHeader> {
                     (1, I32) => values = scan.number(I32)?,
                     (2, I32) if !is_v2 => encoding = scan.number(I32)?,
                     (4, I32) if is_v2 => encoding = scan.number(I32)?,
-                    (3, I32) if is_v1 => levels.0 = scan.number(I32)?,
-                    (4, I32) if is_v1 => levels.1 = scan.number(I32)?,
+                    (3, I32) if is_v1 => definition_encoding = scan.number(I32)?,
+                    (4, I32) if is_v1 => repetition_encoding = scan.number(I32)?,
                     (5 | 6, I32) if is_v2 => levels_size += scan.number(I32)?,
-                    (7, wire @ (1 | 2)) if is_v2 => is_compressed = wire == 1,
+                    (7, wire @ (TRUE | FALSE)) if is_v2 => is_compressed = wire == TRUE,
                     _ => return Some(false),
                 }
                 Some(true)
@@ -99,7 +101,8 @@ pub fn read_page_header(data: &[u8], at: usize) -> Option<PageHeader> {
         levels_size,
         values,
         encoding,
-        levels,
+        definition_encoding,
+        repetition_encoding,
         is_consistent,
         end,
     })

@@ -91,7 +91,7 @@ pub fn is_padded_below(mut data: &[u8], width: u32, count: u64, end: usize) -> b
     true
 }
 
-/// Unpacks `count` numbers of 1 to 32 bits, and gives them to `each` in blocks. `packed` holds at least so many.
+/// Unpacks `count` numbers of 1 to 32 bits, and gives them to `each` in blocks. `packed` has at least `count` numbers.
 fn unpack(
     mut packed: &[u8],
     width: usize,

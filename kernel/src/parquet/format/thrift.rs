@@ -10,12 +10,18 @@ pub struct Scan<'a> {
     pub is_ambiguous: bool,
 }
 
-/// Wire types of the compact protocol.
-const I16: u8 = 4;
+/// Wire types of the compact protocol. A boolean field has its value as wire type.
+pub const TRUE: u8 = 1;
+pub const FALSE: u8 = 2;
+pub const BYTE: u8 = 3;
+pub const I16: u8 = 4;
 pub const I32: u8 = 5;
 pub const I64: u8 = 6;
+const DOUBLE: u8 = 7;
 pub const BINARY: u8 = 8;
 pub const LIST: u8 = 9;
+const SET: u8 = 10;
+const MAP: u8 = 11;
 pub const STRUCT: u8 = 12;
 /// Values may nest this deep inside a field that is skipped.
 const SKIP_DEPTH_MAX: usize = 64;
@@ -121,40 +127,41 @@ impl<'a> Scan<'a> {
         Some((length, head & 0x0f))
     }
 
-    /// Reads the header of the next list without advancing.
-    pub fn peek_list(&self) -> Option<(usize, u8)> {
-        Scan::new(self.data, self.at).list()
+    /// Reads the length of a list.
+    pub fn list_length(&mut self) -> Option<usize> {
+        self.list().map(|(length, _)| length)
+    }
+
+    /// Reads the length of the next list without advancing.
+    pub fn peek_list_length(&self) -> Option<usize> {
+        Scan::new(self.data, self.at).list_length()
     }
 
     /// Reads the length of a list whose elements are kept. Returns `None` above `most`, because elements take far more
     /// memory than bytes.
     pub fn short_list(&mut self, most: usize) -> Option<usize> {
-        self.list().map(|(length, _)| length).filter(|length| *length <= most)
+        self.list_length().filter(|length| *length <= most)
     }
 
     /// Skips a value of this wire type, which may nest at most `depth` deep.
     fn skip(&mut self, kind: u8, depth: usize) -> Option<()> {
         let below = depth.checked_sub(1)?;
         match kind {
-            // A boolean is in the wire type itself, and a byte takes one byte.
-            1 | 2 => {}
-            3 => self.advance(1)?,
+            TRUE | FALSE => {}
+            BYTE => self.advance(1)?,
             I16..=I64 => {
                 self.number(kind)?;
             }
-            // A double.
-            7 => self.advance(8)?,
+            DOUBLE => self.advance(8)?,
             BINARY => {
                 let length = self.length()?;
                 self.advance(length)?;
             }
-            // A list or set.
-            LIST | 10 => {
+            LIST | SET => {
                 let (length, inner) = self.list()?;
                 (0..length).try_for_each(|_| self.skip_inside(inner, below))?;
             }
-            // A map.
-            11 => {
+            MAP => {
                 let length = self.length()?;
                 let kinds = if length == 0 { 0 } else { self.byte()? };
                 (0..length).try_for_each(|_| {
@@ -188,8 +195,8 @@ impl<'a> Scan<'a> {
     /// Reads a boolean in a list.
     pub fn flag(&mut self) -> Option<bool> {
         match self.byte()? {
-            1 => Some(true),
-            2 => Some(false),
+            TRUE => Some(true),
+            FALSE => Some(false),
             _ => None,
         }
     }
@@ -199,9 +206,9 @@ impl<'a> Scan<'a> {
         self.skip_inside(kind, SKIP_DEPTH_MAX)
     }
 
-    /// Inside lists and maps a boolean takes one byte.
+    /// Skips an element of a list or map, where a boolean takes one byte.
     fn skip_inside(&mut self, kind: u8, depth: usize) -> Option<()> {
-        if matches!(kind, 1 | 2) { self.advance(1) } else { self.skip(kind, depth) }
+        if matches!(kind, TRUE | FALSE) { self.advance(1) } else { self.skip(kind, depth) }
     }
 
     fn advance(&mut self, count: usize) -> Option<()> {

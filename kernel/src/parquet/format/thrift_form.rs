@@ -1,10 +1,12 @@
 //! Checks that the Thrift structures of a file have the one form that every parser reads alike.
 
-use crate::parquet::format::thrift::{BINARY, I32, I64, LIST, STRUCT, Scan};
+use crate::parquet::format::thrift::{BINARY, BYTE, FALSE, I16, I32, I64, LIST, STRUCT, Scan, TRUE};
 pub use Kind::{Binary, Bool, Byte, I16 as Short, I32 as Int, I64 as Long, List, Struct, Union};
 
-/// The bytes of `PAR1` at both ends of a file.
+/// The length of `PAR1`, which is at both ends of a file.
 pub const MAGIC_BYTES: usize = 4;
+/// The length of what follows the footer: the footer's length in four bytes, and `PAR1`.
+pub const TRAILER_BYTES: usize = 4 + MAGIC_BYTES;
 
 /// The type of a field in Parquet's structures. The type is checked, because the `parquet` crate accepts a field of
 /// another wire type, while other readers skip it.
@@ -112,9 +114,9 @@ pub const PAGE: Kind = Struct(&[
 impl Kind {
     fn wire_types(&self) -> &'static [u8] {
         match self {
-            Bool => &[1, 2],
-            Byte => &[3],
-            Short => &[4],
+            Bool => &[TRUE, FALSE],
+            Byte => &[BYTE],
+            Short => &[I16],
             Int => &[I32],
             Long => &[I64],
             Binary => &[BINARY],
@@ -163,7 +165,7 @@ fn list_has_one_form(scan: &mut Scan<'_>, inner: &Kind) -> Option<bool> {
 
 /// Where the footer begins, by the length at the file's end. Returns `None` if the file is too short for it.
 pub fn footer_start(data: &[u8]) -> Option<usize> {
-    let end = data.len().checked_sub(2 * MAGIC_BYTES)?;
+    let end = data.len().checked_sub(TRAILER_BYTES)?;
     let length = u32::from_le_bytes(*data.get(end..)?.first_chunk::<4>()?) as usize;
     end.checked_sub(length)
 }

@@ -80,22 +80,23 @@ mod tests {
     /// Three numbers in a block of 128 with four miniblocks: the least 32-bit number, then two differences.
     fn page(min_delta: i64, width: u8, differences: [u64; 2]) -> Vec<u8> {
         let zigzag = |value: i64| {
-            let (mut left, mut made) = (((value << 1) ^ (value >> 63)) as u64, Vec::new());
+            let (mut left, mut varint) = (((value << 1) ^ (value >> 63)) as u64, Vec::new());
             while left > 127 {
-                made.push(left as u8 & 127 | 128);
+                varint.push(left as u8 & 127 | 128);
                 left >>= 7;
             }
-            made.push(left as u8);
-            made
+            varint.push(left as u8);
+            varint
         };
-        let mut made = vec![0x80, 1, 4, 3];
-        made.extend(zigzag(i64::from(i32::MIN)));
-        made.extend(zigzag(min_delta));
-        made.extend([width, 0, 0, 0]);
+        let mut page = vec![0x80, 1, 4, 3];
+        page.extend(zigzag(i64::from(i32::MIN)));
+        page.extend(zigzag(min_delta));
+        page.extend([width, 0, 0, 0]);
+        // Two differences fit nine bytes. A miniblock has 32 numbers, so it takes four bytes per bit of the width.
         let both = u128::from(differences[0]) | u128::from(differences[1]) << width;
-        made.extend(&both.to_le_bytes()[..9]);
-        made.resize(made.len() - 9 + usize::from(width) * 4, 0);
-        made
+        page.extend(&both.to_le_bytes()[..9]);
+        page.resize(page.len() - 9 + usize::from(width) * 4, 0);
+        page
     }
 
     #[test]

@@ -3,12 +3,20 @@
 //! and mean the same, with a few exceptions, and every reader must see the same leaves.
 
 use crate::error::{Fault, Result};
-use crate::parquet::format::thrift::Scan;
+use crate::parquet::format::thrift::{Scan, TRUE};
 
-/// The last number of the format's `ConvertedType`.
+/// `ConvertedType` of the format, with its last number.
 const CONVERTED_LAST: i64 = 21;
+const UTF8: i64 = 0;
+const MAP: i64 = 1;
 const MAP_KEY_VALUE: i64 = 2;
+const LIST: i64 = 3;
 const DECIMAL: i64 = 5;
+const DATE: i64 = 6;
+/// The first of the four unsigned integers, and of the four signed ones.
+const UINT_8: i64 = 11;
+const INT_8: i64 = 15;
+const JSON: i64 = 19;
 /// Some readers take these as bytes, others as text, which changes invalid UTF-8.
 const ENUM: i64 = 4;
 const BSON: i64 = 20;
@@ -17,7 +25,6 @@ const TIMES: [i64; 2] = [7, 8];
 const TIMESTAMPS: [i64; 2] = [9, 10];
 /// `FieldRepetitionType` of the format.
 const REPEATED: i64 = 2;
-const JSON: i64 = 19;
 /// `Type` of the format.
 const INT32: i64 = 1;
 const INT64: i64 = 2;
@@ -64,10 +71,12 @@ struct Logical {
 pub fn require_annotations(footer: &[u8]) -> Result<()> {
     let mut refused = None;
     let scanned = Scan::new(footer, 0).each_field(|scan, id, _| {
-        if id == 2 {
-            refused = refused.take().or(check_elements(scan)?);
+        // Field 2 of `FileMetaData` is the schema.
+        if id != 2 {
+            return Some(false);
         }
-        Some(id == 2)
+        refused = refused.take().or(check_elements(scan)?);
+        Some(true)
     });
     match (refused, scanned) {
         (Some(fault), _) => Err(fault),
@@ -129,7 +138,7 @@ fn read_logical(scan: &mut Scan<'_>) -> Option<Option<Logical>> {
             match (kind, id) {
                 (5, 1) => logical.scale = scan.integer()?,
                 (5, 2) => logical.precision = scan.integer()?,
-                (7 | 8, 1) | (10, 2) => logical.flag = wire == 1,
+                (7 | 8, 1) | (10, 2) => logical.flag = wire == TRUE,
                 (7 | 8, 2) => scan.each_field(|_, unit, _| {
                     logical.unit = unit;
                     Some(false)
@@ -181,12 +190,12 @@ impl Element<'_> {
     /// Whether the deprecated annotation fits the physical type, or a group. PyArrow and Polars do not read others.
     fn suits_physical_type(&self) -> bool {
         let Some(converted) = self.converted else { return true };
-        // 0 is UTF8, 1 to 3 are of groups, 6 to 10 dates and times, 11 to 18 integers, 21 is an interval.
+        // 7 to 10 are times and timestamps, 11 to 18 integers of 8 to 64 bits, and 21 is an interval.
         let physical: &[i64] = match converted {
-            0 | ENUM | JSON | BSON => &[BYTE_ARRAY],
-            1..=3 => &[],
+            UTF8 | ENUM | JSON | BSON => &[BYTE_ARRAY],
+            MAP..=LIST => &[],
             DECIMAL => &[INT32, INT64, BYTE_ARRAY, FIXED_LEN_BYTE_ARRAY],
-            6 | 7 | 11..=13 | 15..=17 => &[INT32],
+            DATE | 7 | 11..=13 | 15..=17 => &[INT32],
             8..=10 | 14 | 18 => &[INT64],
             _ => &[FIXED_LEN_BYTE_ARRAY],
         };
@@ -204,12 +213,12 @@ impl Element<'_> {
         // Polars writes only the new annotation of an instant, and every engine uses it.
         let is_instant_alone = self.converted.is_none() && logical.flag;
         match logical.kind {
-            1 => only(0),
-            2 => only(1),
-            3 => only(3),
+            1 => only(UTF8),
+            2 => only(MAP),
+            3 => only(LIST),
             4 => only(ENUM),
             5 => only(DECIMAL) && (self.scale, self.precision) == (logical.scale, logical.precision),
-            6 => only(6),
+            6 => only(DATE),
             7 => agrees_in_unit(TIMES),
             8 => is_instant_alone || agrees_in_unit(TIMESTAMPS),
             10 => converted_integer(logical).is_some_and(only),
@@ -225,7 +234,7 @@ impl Element<'_> {
 
 /// The deprecated annotation of an integer with the width and sign of the new one.
 fn converted_integer(logical: &Logical) -> Option<i64> {
-    let first = if logical.flag { 15 } else { 11 };
+    let first = if logical.flag { INT_8 } else { UINT_8 };
     let at = [8, 16, 32, 64].iter().position(|bits| *bits == logical.bits)?;
     Some(first + at as i64)
 }

@@ -29,9 +29,9 @@ fn require_type(path: &str, slot: &Slot, shape: &Shape, file: &ArrowField) -> Re
         (Type::List(element), Shape::List(inner), [given]) => {
             require_type(&join_path(path, "element"), element, inner, given)
         }
-        (Type::Map(key, value), Shape::Map(of_key, of_value), [given_key, given_value]) => {
-            require_type(&join_path(path, "key"), key, of_key, given_key)?;
-            require_type(&join_path(path, "value"), value, of_value, given_value)
+        (Type::Map(key, value), Shape::Map(key_shape, value_shape), [file_key, file_value]) => {
+            require_type(&join_path(path, "key"), key, key_shape, file_key)?;
+            require_type(&join_path(path, "value"), value, value_shape, file_value)
         }
         (kind, _, _) if has_other_meaning(kind, file.data_type()) => {
             Err(Fault::new("cast_refused", path, kind.to_string(), file.data_type().to_string()))
@@ -97,9 +97,9 @@ fn child_at(element: &Element, at: usize) -> Option<&Element> {
 
 /// Refuses ids on elements that are not columns, such as the groups inside a list, because DuckDB finds columns by id.
 pub fn require_ids(root: &Element, file: &Fields) -> Result<()> {
-    let given: usize = root.get_fields().iter().map(|each| count_ids(each)).sum();
-    let known: usize = file.iter().map(|each| count_known_ids(each)).sum();
-    if given == known {
+    let all: usize = root.get_fields().iter().map(|element| count_ids(element)).sum();
+    let known: usize = file.iter().map(|field| count_known_ids(field)).sum();
+    if all == known {
         Ok(())
     } else {
         Err(Fault::new("parquet_ambiguous", "", "ids on columns only", "an id on a group inside a list or map"))
@@ -109,12 +109,12 @@ pub fn require_ids(root: &Element, file: &Fields) -> Result<()> {
 /// The ids in the file's schema.
 fn count_ids(element: &Element) -> usize {
     let below: usize =
-        if element.is_group() { element.get_fields().iter().map(|each| count_ids(each)).sum() } else { 0 };
+        if element.is_group() { element.get_fields().iter().map(|child| count_ids(child)).sum() } else { 0 };
     below + usize::from(element.get_basic_info().has_id())
 }
 
 /// The ids that the `parquet` crate assigns to columns.
 fn count_known_ids(field: &ArrowField) -> usize {
-    let below: usize = child_fields(field).into_iter().map(|each| count_known_ids(each)).sum();
+    let below: usize = child_fields(field).into_iter().map(|child| count_known_ids(child)).sum();
     below + usize::from(field.metadata().contains_key(FIELD_ID))
 }

@@ -42,7 +42,7 @@ const BATCH_MAX_BYTES: u64 = 67_108_864;
 const BATCH_MAX_ROWS: u64 = 16_384;
 
 /// Refuses a footer beyond the limits, and encrypted files. The depth of the schema is limited, because decoders
-/// recurse as deep.
+/// recurse that deep.
 pub fn check_footer(data: &[u8]) -> Result<()> {
     let Some((body, magic)) = data.split_last_chunk::<4>() else { return Err(not_parquet("too few bytes")) };
     match magic {
@@ -68,7 +68,7 @@ pub fn check_footer(data: &[u8]) -> Result<()> {
             Some(true)
         }
         (4, LIST) => {
-            let groups = scan.peek_list()?.0;
+            let groups = scan.peek_list_length()?;
             if groups > ROW_GROUPS_MAX {
                 let fault = too_large("number of row groups", ROW_GROUPS_MAX as u64, groups as u64);
                 refused.get_or_insert(fault);
@@ -199,9 +199,10 @@ fn estimate_row_bytes(data: &Bytes, group: &RowGroupMetaData) -> Result<u64> {
     let mut row = 0_u64;
     for (column, width) in group.columns().iter().zip(widths) {
         // All elements may be in one row. If they fit into memory together, the pages need not be scanned.
-        let values = match nested > PAGES_MAX_BYTES && column.column_descr().max_rep_level() > 0 {
-            true => longest_row(data, group, column)?,
-            false => values_per_row(group, column),
+        let values = if nested > PAGES_MAX_BYTES && column.column_descr().max_rep_level() > 0 {
+            longest_row(data, group, column)?
+        } else {
+            values_per_row(group, column)
         };
         row = row.saturating_add(width.saturating_mul(values));
     }
@@ -210,12 +211,12 @@ fn estimate_row_bytes(data: &Bytes, group: &RowGroupMetaData) -> Result<u64> {
 
 /// Whether a group on the path to a leaf is annotated as a variant.
 fn is_in_variant(node: &Type, path: &[String]) -> bool {
-    let is_variant = matches!(node.get_basic_info().logical_type_ref(), Some(LogicalType::Variant { .. }));
-    let below = path.split_first().filter(|_| node.is_group() && !is_variant);
-    is_variant
-        || below.is_some_and(|(name, rest)| {
-            node.get_fields().iter().find(|child| child.name() == name).is_some_and(|child| is_in_variant(child, rest))
-        })
+    if matches!(node.get_basic_info().logical_type_ref(), Some(LogicalType::Variant { .. })) {
+        return true;
+    }
+    let Some((name, rest)) = path.split_first() else { return false };
+    let children = if node.is_group() { node.get_fields() } else { &[] };
+    children.iter().find(|child| child.name() == name).is_some_and(|child| is_in_variant(child, rest))
 }
 
 fn values_per_row(group: &RowGroupMetaData, column: &ColumnChunkMetaData) -> u64 {
@@ -350,6 +351,7 @@ mod tests {
 
     #[test]
     fn a_group_has_no_more_children_than_there_are_elements() {
+        // The root declares one, two and 2^31 - 1 children, and has one.
         for (children, read) in
             [(b"\x15\x02".as_slice(), true), (b"\x15\x04", false), (b"\x15\xfe\xff\xff\xff\x0f", false)]
         {

@@ -40,10 +40,9 @@ pub fn fits_declared_size(page: &PageHeader, codec: Compression, data: &[u8]) ->
     }
 }
 
-/// Whether the stream has at most so many bytes. Also true for invalid data, which the decoder refuses.
-fn has_at_most(declared: u64, stream: impl Read) -> bool {
-    std::io::copy(&mut stream.take(declared.saturating_add(1)), &mut std::io::sink())
-        .map_or(true, |size| size <= declared)
+/// Whether the stream has at most `most` bytes. Also true for invalid data, which the decoder refuses.
+fn has_at_most(most: u64, stream: impl Read) -> bool {
+    std::io::copy(&mut stream.take(most.saturating_add(1)), &mut std::io::sink()).map_or(true, |size| size <= most)
 }
 
 /// The length of the longest dictionary value, which any row may use.

@@ -7,7 +7,7 @@ use crate::parquet::format::pages::{
     read_page_header,
 };
 use crate::parquet::format::thrift::{Scan, physical_number};
-use crate::parquet::format::thrift_form::{FILE, MAGIC_BYTES, PAGE, footer_start, has_one_form};
+use crate::parquet::format::thrift_form::{FILE, MAGIC_BYTES, PAGE, TRAILER_BYTES, footer_start, has_one_form};
 use crate::parquet::format::zstd_frames;
 use crate::parquet::guard::annotations::require_annotations;
 use crate::parquet::guard::footer_limits::SCHEMA_DEPTH_MAX;
@@ -46,13 +46,14 @@ struct DeclaredColumn {
 fn read_groups(footer: &[u8]) -> Option<Vec<DeclaredGroup>> {
     let mut found = Vec::new();
     Scan::new(footer, 0).each_field(|scan, id, _| {
-        if id == 4 {
-            let (length, _) = scan.list()?;
-            for _ in 0..length {
-                found.push(read_group(scan)?);
-            }
+        // Field 4 of `FileMetaData` is the list of row groups.
+        if id != 4 {
+            return Some(false);
         }
-        Some(id == 4)
+        for _ in 0..scan.list_length()? {
+            found.push(read_group(scan)?);
+        }
+        Some(true)
     })?;
     Some(found)
 }
@@ -62,8 +63,7 @@ fn read_group(scan: &mut Scan<'_>) -> Option<DeclaredGroup> {
     scan.each_field(|scan, id, _| {
         match id {
             1 => {
-                let (length, _) = scan.list()?;
-                for _ in 0..length {
+                for _ in 0..scan.list_length()? {
                     found.columns.push(read_column(scan)?);
                 }
             }
@@ -103,7 +103,7 @@ fn read_column(scan: &mut Scan<'_>) -> Option<DeclaredColumn> {
 /// Refuses a file that other engines read as different rows, or do not read.
 pub fn require_unambiguous(data: &Bytes, metadata: &ParquetMetaData) -> Result<()> {
     let start = footer_start(data).ok_or_else(|| ambiguous("", "a footer", "none"))?;
-    let footer = &data[start..data.len() - 2 * MAGIC_BYTES];
+    let footer = &data[start..data.len() - TRAILER_BYTES];
     if has_one_form(&mut Scan::new(footer, 0), &FILE) != Some(true) {
         return Err(ambiguous(
             "",
@@ -228,8 +228,9 @@ fn require_pages(data: &Bytes, group: &RowGroupMetaData, column: &ColumnChunkMet
             (column.column_descr().max_def_level(), column.column_descr().max_rep_level());
         // Java writers name bit-packed as the encoding of levels that a column does not have.
         let is_known = |max_level: i16, encoding: i64| encoding == RLE || max_level == 0 && encoding == BIT_PACKED;
-        let (definition, repetition) = page.levels;
-        if page.kind == DATA_PAGE && !(is_known(max_definition, definition) && is_known(max_repetition, repetition)) {
+        let has_known_levels =
+            is_known(max_definition, page.definition_encoding) && is_known(max_repetition, page.repetition_encoding);
+        if page.kind == DATA_PAGE && !has_known_levels {
             return Err(refuse("levels in runs", "levels in another encoding"));
         }
         if is_data_page && pages == 0 && page.values == 0 && group.num_rows() != 0 && max_repetition == 0 {
@@ -309,7 +310,7 @@ fn require_row_group_extent(data: &Bytes, group: &RowGroupMetaData, declared: &D
 /// split. The first split begins at `from`.
 pub fn require_found_by_splits(data: &Bytes, metadata: &ParquetMetaData, from: usize) -> Result<()> {
     let start = footer_start(data).ok_or_else(|| ambiguous("", "a footer", "none"))?;
-    let declared = read_groups(&data[start..data.len() - 2 * MAGIC_BYTES]);
+    let declared = read_groups(&data[start..data.len() - TRAILER_BYTES]);
     let declared = declared.filter(|declared| declared.len() == metadata.num_row_groups());
     let declared = declared.ok_or_else(|| ambiguous("", "row groups", "different ones"))?;
     for (at, (group, declared)) in metadata.row_groups().iter().zip(&declared).enumerate() {
@@ -328,12 +329,13 @@ pub fn require_found_by_splits(data: &Bytes, metadata: &ParquetMetaData, from: u
     Ok(())
 }
 
-/// Refuses bytes that belong to two of these ranges (columns, indexes, filters), or to one of them and the footer.
+/// Refuses bytes that belong to two of these ranges (columns, indexes, filters), or to one of them and the footer. A
+/// range is its start and its end, and `footer` is where the footer begins.
 pub fn require_no_overlap(mut ranges: Vec<(usize, usize)>, footer: usize) -> Result<()> {
     ranges.retain(|(start, end)| start < end);
     ranges.sort_unstable();
     ranges.push((footer, footer));
-    if ranges.windows(2).any(|pair| pair[0].1 > pair[1].0) {
+    if ranges.windows(2).any(|pair| matches!(pair, [(_, end), (next_start, _)] if end > next_start)) {
         return Err(ambiguous(
             "",
             "columns that do not overlap",

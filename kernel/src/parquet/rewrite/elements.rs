@@ -94,8 +94,9 @@ impl FileSchema {
         Ok(schema)
     }
 
-    /// Adds the fields of a struct, in the table's order, and returns their number. `place` is the path in the table,
-    /// for messages; `path` is the path in the published file.
+    /// Adds the fields of a struct, in the table's order, and returns their number. `place` is the struct's path in the
+    /// table, for messages; `path` is its path in the published file. `first_leaf` is the number of its first leaf in
+    /// the staged file.
     #[allow(clippy::too_many_arguments)]
     fn add_children(
         &mut self,
@@ -107,10 +108,10 @@ impl FileSchema {
         first_leaf: usize,
         names: &Names,
     ) -> Result<usize> {
-        let Shape::Struct(found) = shape else { return Err(unsupported(place, "a struct", "another type")) };
+        let Shape::Struct(children) = shape else { return Err(unsupported(place, "a struct", "another type")) };
         let (mut count, mut seen) = (0, HashSet::new());
         let published_name = |field: &Field| field.slot.id.and_then(|id| names.get(&id));
-        let mut paired: Vec<_> = wanted.iter().zip(found).collect();
+        let mut paired: Vec<_> = wanted.iter().zip(children).collect();
         paired.sort_by_key(|(field, _)| published_name(field).map(|name| name.position));
         for (field, child) in paired {
             let Some((at, inner)) = &child.source else { continue };
@@ -120,7 +121,7 @@ impl FileSchema {
             if !seen.insert(name.to_lowercase()) {
                 return Err(Fault::new("parquet_names_collide", &place, "a distinct name in files", name.as_str()));
             }
-            let before: usize = file.get_fields()[..*at].iter().map(|each| count_leaves(each)).sum();
+            let before: usize = file.get_fields()[..*at].iter().map(|element| count_leaves(element)).sum();
             let of_file = &file.get_fields()[*at];
             self.add_slot(&place, path, name, &field.slot, inner, of_file, first_leaf + before, names)?;
             count += 1;
@@ -172,15 +173,16 @@ impl FileSchema {
                 let path = [&path[..], &[list.to_owned()]].concat();
                 self.add_slot(&join_path(place, inside), &path, inside, element, inner, of_file, leaf, names)
             }
-            (Type::Map(key, value), Shape::Map(of_key, of_value)) => {
+            (Type::Map(key, value), Shape::Map(key_shape, value_shape)) => {
                 let [file_key, file_value] = repeated_children(place, file)? else { return Err(two_levels(place)) };
-                let [entries, at_key, at_value] = MAP_NAMES;
+                let [entries, key_name, value_name] = MAP_NAMES;
                 self.elements.push(group(1, Some(Annotation::Map)));
                 self.elements.push(repeated_group(entries, 2));
                 let path = [&path[..], &[entries.to_owned()]].concat();
                 let next = leaf + count_leaves(file_key);
-                self.add_slot(&join_path(place, at_key), &path, at_key, key, of_key, file_key, leaf, names)?;
-                self.add_slot(&join_path(place, at_value), &path, at_value, value, of_value, file_value, next, names)
+                let (key_place, value_place) = (join_path(place, key_name), join_path(place, value_name));
+                self.add_slot(&key_place, &path, key_name, key, key_shape, file_key, leaf, names)?;
+                self.add_slot(&value_place, &path, value_name, value, value_shape, file_value, next, names)
             }
             (Type::Variant, _) => {
                 self.elements.push(group(VARIANT_PARTS.len(), Some(Annotation::Variant)));
@@ -404,7 +406,7 @@ fn repetition_number(kind: Repetition) -> i32 {
 }
 
 fn count_leaves(element: &FileElement) -> usize {
-    if element.is_group() { element.get_fields().iter().map(|each| count_leaves(each)).sum() } else { 1 }
+    if element.is_group() { element.get_fields().iter().map(|child| count_leaves(child)).sum() } else { 1 }
 }
 
 fn two_levels(place: &str) -> Fault {

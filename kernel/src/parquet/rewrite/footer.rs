@@ -102,6 +102,7 @@ pub fn write_indexes_and_footer(
         fields.long(3, rows);
         fields.structs(4, &placed, |(at, group, places), fields| write_group(fields, *at, group, places, columns));
         fields.binary(6, CREATED_BY.as_bytes());
+        // `column_orders`: every column has the order of its type.
         fields.structs(7, columns, |_, order| order.nested(1, |_| ()));
     });
     let length = out.len() - before;
@@ -171,19 +172,14 @@ fn write_column_index(out: &mut Vec<u8>, start: u64, chunk: &ChunkFacts) -> Opti
     if chunk.pages.is_empty() || chunk.pages.iter().any(|page| page.bounds.is_none() && !page.is_null) {
         return None;
     }
-    let bounds = |greatest: bool| {
-        chunk.pages.iter().map(move |page| match &page.bounds {
-            Some(bounds) if greatest => &bounds.greatest[..],
-            Some(bounds) => &bounds.least[..],
-            None => &[],
-        })
-    };
+    let least = chunk.pages.iter().map(|page| page.bounds.as_ref().map_or(&[][..], |bounds| &bounds.least));
+    let greatest = chunk.pages.iter().map(|page| page.bounds.as_ref().map_or(&[][..], |bounds| &bounds.greatest));
     let nulls: Vec<i64> = chunk.pages.iter().map(|page| page.nulls).collect();
     let null_pages: Vec<bool> = chunk.pages.iter().map(|page| page.is_null).collect();
     Some(write_index(out, start, |fields| {
         fields.flags(1, &null_pages);
-        fields.binaries(2, bounds(false));
-        fields.binaries(3, bounds(true));
+        fields.binaries(2, least);
+        fields.binaries(3, greatest);
         fields.int(4, UNORDERED);
         fields.longs(5, &nulls);
     }))

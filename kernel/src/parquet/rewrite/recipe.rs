@@ -29,7 +29,7 @@ impl Recipe {
         self.size
     }
 
-    /// Adds what `write` appends, followed by the range `copied` of the staged file.
+    /// Adds what `write` appends, followed by the range `copied` of the staged file. The range 0..0 copies nothing.
     pub fn add(&mut self, copied: Range<usize>, write: impl FnOnce(&mut Vec<u8>)) {
         let before = self.written.len();
         write(&mut self.written);

@@ -233,6 +233,7 @@ fn write_page_header(out: &mut Vec<u8>, page: &PageMetadata<'_>, measured: Optio
         fields.int(1, page.kind as i32);
         fields.int(2, page.size as i32);
         fields.int(3, page.body_size as i32);
+        // The fields 5, 7 and 8 are the headers of a version 1 data page, a dictionary page and a version 2 data page.
         match (page.kind, measured) {
             (DATA_PAGE, Some(measured)) => fields.nested(5, |inner| {
                 inner.int(1, measured.entries as i32);

@@ -41,11 +41,11 @@ pub fn exact_bounds(column: &Column, measured: &PageMeasure) -> Option<(Vec<u8>,
         return None;
     }
     let (low, high) = measured.bounds.as_ref()?;
-    Some((to_plain_bytes(column, low, false)?, to_plain_bytes(column, high, true)?))
+    Some((to_plain_bytes(column, low, -0.0)?, to_plain_bytes(column, high, 0.0)?))
 }
 
-fn to_plain_bytes(column: &Column, bound: &OrderedValue, greatest: bool) -> Option<Vec<u8>> {
-    let zero = if greatest { 0.0 } else { -0.0 };
+/// A bound as plain bytes. A float that is zero, of either sign, becomes `zero`.
+fn to_plain_bytes(column: &Column, bound: &OrderedValue, zero: f64) -> Option<Vec<u8>> {
     match (bound, column.physical) {
         (OrderedValue::Integer(value), Physical::BOOLEAN) => Some(vec![u8::from(*value != 0)]),
         (OrderedValue::Integer(value), Physical::INT32) => Some(i32::try_from(*value).ok()?.to_le_bytes().to_vec()),

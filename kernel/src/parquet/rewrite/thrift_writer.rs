@@ -154,7 +154,7 @@ mod tests {
                 1 | 23 | 38 => seen.push(scan.integer()?),
                 4 => assert_eq!(scan.binary()?, b"text"),
                 5 | 7 => {
-                    for _ in 0..scan.list()?.0 {
+                    for _ in 0..scan.list_length()? {
                         seen.push(scan.integer()?);
                     }
                 }

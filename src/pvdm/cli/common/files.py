@@ -54,7 +54,7 @@ def sha256_of(path: Path) -> str:
 
 
 def require_new(path: Path, *, next_step: str = _CHOOSE_ANOTHER_NAME) -> None:
-    """Raise unless a new file can be written there. Called before the work, so that its result is not lost."""
+    """Raise unless a new file can be written at the path. Called before the work, whose result would be lost."""
     if os.path.lexists(path):
         raise _exists_error(path, next_step)
     if not path.parent.is_dir():
@@ -79,7 +79,7 @@ def write_over(path: Path, data: bytes) -> None:
 
 
 def _write_whole(path: Path, data: bytes, give_name: Callable[[Path, Path], None]) -> None:
-    """Write and sync the data to a temporary file; `give_name`, a link or a replacement, then gives it its name."""
+    """Write and sync a temporary file; then `give_name(temporary, path)` links or renames it to the path."""
     temporary = path.with_name(f".{path.name}.new-{secrets.token_hex(8)}")
     try:
         with temporary.open("xb") as file:
@@ -95,7 +95,7 @@ def _write_whole(path: Path, data: bytes, give_name: Callable[[Path, Path], None
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
-    # The file is written; some network mounts cannot sync a folder, and that is no error.
+    # The file itself is synced. Some network mounts cannot sync a folder; that error is ignored.
     with contextlib.suppress(OSError):
         descriptor = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:

@@ -88,7 +88,7 @@ def option_group(
             group = kind(**{field.name: values.pop(field.name) for field in fields(kind)})
             return command(**{name: group}, **values)
 
-        for option in reversed(options):
+        for option in reversed(options):  # the help shows the last applied option first
             wrapper = option(wrapper)
         return wrapper
 
@@ -122,7 +122,7 @@ class Service:
             token = os.environ[_TOKEN_VARIABLE] if self.token_file is None else None
             return StewardClient(self.url, token, token_file=self.token_file, ca_file=self.ca_file)
         except NotAllowedError as error:
-            if error.code == Code.STEWARD_ADDRESS_INSECURE:
+            if error.code == Code.STEWARD_ADDRESS_INSECURE:  # its own hint names an argument of the Python client
                 error.hint = "use its https address; steward.toml enables TLS with tls_certificate and tls_key"
             raise
 
@@ -131,7 +131,7 @@ engine_option = choice_option(
     "--engine",
     "engine_name",
     choices=["auto", "kernel", "reference"],
-    help_text="The native kernel, the Python reference, or the kernel if it is installed and else the reference.",
+    help_text="What computes digests: the native kernel, the Python reference, or (auto) the first that is installed.",
 )
 # A token itself is never an option: command lines are visible to other users.
 service_options = option_group(

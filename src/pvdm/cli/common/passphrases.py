@@ -39,7 +39,7 @@ open_passphrase_option = passphrase_option("Where the key's passphrase comes fro
 
 
 def read_new_passphrase(source: str | None) -> Passphrase | None:
-    """The passphrase for a new key; on the terminal it is entered twice."""
+    """The passphrase for a new key, None without a source; on the terminal it is entered twice."""
     return _read_passphrase(source, "passphrase", confirmation_prompt="again")
 
 
@@ -49,12 +49,9 @@ def open_key(path: Path, source: str | None) -> OperatorKey:
     is_sealed = disk.read_own(path, size_max_bytes=PRIVATE_KEY_SIZE_MAX_BYTES).startswith(_SEALED_KEY_START)
     if source is None and is_sealed:
         if not is_terminal(sys.stdin):
+            message, hint = f"{path.name} is sealed", "give --passphrase prompt, file:NAME or env:NAME"
             raise Code.KEY_INVALID(
-                f"{path.name} is sealed",
-                reason="passphrase_missing",
-                expected="its passphrase",
-                got="none",
-                hint="give --passphrase prompt, file:NAME or env:NAME",
+                message, reason="passphrase_missing", expected="its passphrase", got="none", hint=hint
             )
         source = "prompt"
     passphrase = _read_passphrase(source, f"passphrase of {path.name}")
@@ -63,6 +60,7 @@ def open_key(path: Path, source: str | None) -> OperatorKey:
     except InputError:
         if not is_sealed or passphrase is None:
             raise
+    # For a sealed key and a passphrase, the likely reason replaces the general error.
     message, hint = f"the passphrase does not open {path.name}", "try again; the key cannot be opened without it"
     raise Code.KEY_NOT_OPENED(message, reason="passphrase_wrong", got="another", hint=hint)
 
@@ -102,11 +100,11 @@ def _read_passphrase(
 
 def _read_passphrase_file(path: Path) -> str:
     """The file's text without the newline that editors add."""
-    data = read_file(path, size_max_bytes=PASSPHRASE_MAX_BYTES + 2)
+    data = read_file(path, size_max_bytes=PASSPHRASE_MAX_BYTES + len("\r\n"))
     try:
         return data.decode().removesuffix("\n").removesuffix("\r")
     except UnicodeDecodeError:
-        pass  # this error holds the bytes, so another one is raised outside of this block
-    del data
+        pass  # this error holds the secret bytes, so another one is raised outside of this block
+    del data  # a traceback can show local variables
     message = f"{path.name} holds no passphrase"
     raise Code.KEY_INVALID(message, reason="passphrase_invalid", expected="one line of text", got="bytes")

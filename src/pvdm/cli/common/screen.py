@@ -61,7 +61,7 @@ def say_list(name: str, views: Sequence[_View], lines_of: Callable[[_View], Iter
 
 def notice(line: str) -> None:
     """Print one line that is not part of the result, on standard error."""
-    say_aside(f"notice: {line}", "yellow")
+    say_on_stderr(f"notice: {line}", "yellow")
 
 
 def say_json(document: Mapping[str, object]) -> None:
@@ -74,18 +74,18 @@ def say_json(document: Mapping[str, object]) -> None:
 
 def say_error(error: PvdmError) -> None:
     """Print an error as text, on standard error."""
-    say_aside(f"error: {error.message} ({error.reason})", "bold red")
+    say_on_stderr(f"error: {error.message} ({error.reason})", "bold red")
     if tail := comparison(error.expected, error.got):
-        say_aside(f"  {tail}")
+        say_on_stderr(f"  {tail}")
     for name, value in error.details.items():
-        say_aside(f"  {name.replace('_', ' ')}: {value}")
+        say_on_stderr(f"  {name.replace('_', ' ')}: {value}")
     if error.hint is not None:
-        say_aside(f"hint: {error.hint}")
+        say_on_stderr(f"hint: {error.hint}")
 
 
 @contextlib.contextmanager
 def progress_bars() -> Iterator[OnProgress]:
-    """Progress bars on standard error, removed at the end; nothing if standard error is no terminal."""
+    """A function that shows progress: in bars on standard error, removed at the end; not at all without a terminal."""
     if not is_terminal(sys.stderr):
         yield ignore_progress
         return
@@ -114,7 +114,7 @@ class _Bars:
         self._bars.update(self._tasks[part], completed=done, total=total)
 
 
-def say_aside(line: str, style: str = "") -> None:
+def say_on_stderr(line: str, style: str = "") -> None:
     """Print one line on standard error."""
     # rich ends the process if standard error is a closed pipe; that must not change the outcome.
     with contextlib.suppress(OSError, SystemExit):
@@ -126,6 +126,6 @@ def require_yes(question: str, lines: Iterable[Line]) -> None:
     if not is_terminal(sys.stdin):
         raise click.UsageError("this question needs a terminal; read what the command does, then add --yes")
     for line, style in lines:
-        say_aside(line, style or "")
+        say_on_stderr(line, style or "")
     if not click.confirm(question, err=True):
         raise Code.DECLINED()

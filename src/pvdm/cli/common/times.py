@@ -21,7 +21,7 @@ _MICROSECOND: Final = timedelta(microseconds=1)
 _DURATION: Final = re.compile(r"([1-9][0-9]{0,8})([smhd])")
 _SECONDS_OF_UNIT: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 _DATE: Final = re.compile(r"\d{4}-\d{2}-\d{2}")
-_MICROS: Final = re.compile(r"\d{16}")
+_MICROS: Final = re.compile(r"\d{16}")  # times from 2001 to 2286 have 16 digits
 _nanos: Callable[[], int] = time.time_ns  # tests replace it
 utc: Final = utc_time
 
@@ -37,13 +37,13 @@ def parse_time(text: str) -> int:
         return _require_in_range(int(text), text)
     try:
         if _DATE.fullmatch(text):
-            return micros_of(date.fromisoformat(text))
-        return micros_of(datetime.fromisoformat(text))
+            return to_micros(date.fromisoformat(text))
+        return to_micros(datetime.fromisoformat(text))
     except ValueError:
         raise _invalid(text) from None
 
 
-def micros_of(when: date) -> int:
+def to_micros(when: date) -> int:
     """Microseconds of a time, or of a date's first moment in UTC. Raises for a time without a zone."""
     if not isinstance(when, datetime):
         when = datetime(when.year, when.month, when.day, tzinfo=UTC)

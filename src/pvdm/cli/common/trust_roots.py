@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 ROOT_CHAIN_SIZE_MAX_BYTES: Final = 64 * 1024 * 1024
 SEEN_FILE_MAX_BYTES: Final = 4_096
 _SEEN_FORMAT: Final = "pvdm-seen-root/v1"
-UNVERIFIED_ROOT: Final = (
+_UNVERIFIED_ROOT_NOTICE: Final = (
     "the trust root was not verified: the author of its file chose the keys."
     " Get its hash through another channel and give it with --root-sha256"
 )
-STEWARDS_OWN_ROOT: Final = (
+_STEWARDS_ROOT_NOTICE: Final = (
     "the trust root came from the Steward itself: this detects accidents, not a dishonest Steward."
     " Give your own trust root with --trust-root, and its hash with --root-sha256"
 )
@@ -68,7 +68,7 @@ def root_option(*, required: bool, default_note: str = "") -> Callable[[Command]
 
 @dataclass(frozen=True, slots=True)
 class TrustBasis:
-    """What signatures are checked with: the trust root, the hash that pins it if one was given, and the time."""
+    """What signatures are checked with: trust root, the hash that pins it (None: unpinned), time in microseconds."""
 
     root: TrustRoot
     pin: str | None
@@ -85,7 +85,7 @@ def verify_trust(
     pin: str | None,
     at: int | None,
     seen: Path | None = None,
-    unpinned_notice: str = UNVERIFIED_ROOT,
+    unpinned_notice: str = _UNVERIFIED_ROOT_NOTICE,
 ) -> TrustBasis:
     """Verify a chain of trust roots, given as envelopes or as their file: each root signs its successor.
 
@@ -97,14 +97,14 @@ def verify_trust(
     now = now_micros() if at is None else at
     chain = read_chain(roots) if isinstance(roots, Path) else roots
     anchor = pin or first_sha256(chain)
-    lock: AbstractContextManager[None] = nullcontext() if seen is None else disk.locked(seen)
+    lock: AbstractContextManager[None] = nullcontext() if seen is None else disk.hold_lock(seen)
     with lock:
         stored = None if seen is None else _read_seen(seen, anchor)
         root = follow_roots(chain, sha256=anchor, now=now, seen=stored)
         newest = SeenRoot(root.version, root.sha256)
         if seen is not None and newest != stored:
             data = dump({"format": _SEEN_FORMAT, "pin": anchor, "version": newest.version, "sha256": newest.sha256})
-            disk.write(seen, Secret(data), mode=disk.PRIVATE_MODE)
+            disk.write(seen, Secret(data), mode=disk.PRIVATE_MODE)  # not secret, but its type is required
     if pin is None:
         notice(unpinned_notice)
     return TrustBasis(root, pin, now)
@@ -127,7 +127,7 @@ class TrustOptions:
         if client is None:
             raise AssertionError("a command without a Steward requires --trust-root")
         chain = client.trust_root().chain
-        return verify_trust(chain, pin=self.pin, at=self.at, seen=self.seen, unpinned_notice=STEWARDS_OWN_ROOT)
+        return verify_trust(chain, pin=self.pin, at=self.at, seen=self.seen, unpinned_notice=_STEWARDS_ROOT_NOTICE)
 
 
 def trust_options(*, required: bool) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -162,9 +162,8 @@ def _read_seen(path: Path, pin: str) -> SeenRoot | None:
     if not path.exists():
         return None
     data = disk.read_own(path, size_max_bytes=SEEN_FILE_MAX_BYTES)
-    fields = Fields(
-        parse(data, size_max_bytes=SEEN_FILE_MAX_BYTES), "the file of --seen", ("format", "pin", "version", "sha256")
-    )
+    value = parse(data, size_max_bytes=SEEN_FILE_MAX_BYTES)
+    fields = Fields(value, "the file of --seen", ("format", "pin", "version", "sha256"))
     if (fields.text("format"), fields.text("pin")) != (_SEEN_FORMAT, pin):
         message, expected = f"{path} is about another trust root", f"the one pinned by {pin}"
         raise Code.INPUT_FILE_INVALID(message, reason="seen_file_other", expected=expected, got=fields.text("pin")[:80])

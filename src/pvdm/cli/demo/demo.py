@@ -57,7 +57,7 @@ def demo(*, seed: int, rows: int, keep: Path | None, store: Path | None) -> None
       pvdm demo --json | jq '.scenes[] | {title, outcome, code: .error.code, consumer}'
     """
     show: Show = (lambda _: None) if wants_json() else say_lines
-    with _folder(keep) as folder:
+    with _open_folder(keep) as folder:
         notice("Spark and a Steward are started; this takes about a minute")
         scenes, report = play(folder, rows=rows, seed=seed, show=show, store=store)
     if wants_json():
@@ -94,7 +94,7 @@ def play(
 def audit_orders(lake: DemoLake) -> AuditReport:
     """Audit the table and read every live file again, as `pvdm audit --rehash` does. Raises on an unexpected result."""
     from pvdm.cli.common.trust_roots import verify_trust
-    from pvdm.cli.evidence.audit import ServedFiles, gather, open_lake_files
+    from pvdm.cli.evidence.audit import ServedFiles, gather_evidence, open_lake_files
     from pvdm.evaluation.scenes import FIRST_WORKLOAD
     from pvdm.evaluation.shop import DOMAIN, ORDERS
     from pvdm.metadata.audit.audit import AuditTrust, audit
@@ -103,7 +103,7 @@ def audit_orders(lake: DemoLake) -> AuditReport:
 
     with lake.steward.as_role(Role.AUDITOR, DOMAIN) as client:
         basis = verify_trust(client.trust_root().chain, pin=lake.steward.pin, at=None)
-        evidence = gather(client, ORDERS)
+        evidence = gather_evidence(client, ORDERS)
         trust = AuditTrust(basis.root, resolve_log_origin(basis.root, None), basis.at)
         data_files = open_lake_files(client, evidence)
         report = audit(evidence, ServedFiles(client, evidence), trust, data_files=data_files)
@@ -116,7 +116,7 @@ def audit_orders(lake: DemoLake) -> AuditReport:
 
 
 @contextlib.contextmanager
-def _folder(keep: Path | None) -> Iterator[Path]:
+def _open_folder(keep: Path | None) -> Iterator[Path]:
     """A temporary folder, or `keep` itself: tables name their files by full paths, so they could not be moved later."""
     try:
         if keep is None:

@@ -14,7 +14,7 @@ from pvdm.cli.common.files import read_file, require_new, write_new
 from pvdm.cli.common.passphrases import open_key, open_passphrase_option
 from pvdm.cli.common.screen import say_result
 from pvdm.cli.common.times import now_micros, utc
-from pvdm.cli.evidence.parquet import digest_files, parquet_option, schema_of, schema_option
+from pvdm.cli.evidence.parquet import digest_files, parquet_option, read_schema, schema_option
 from pvdm.digest import Construction, Engine, Mode, Plan
 from pvdm.model.printable import counted, view_json
 from pvdm.model.projection import ProjectionName, content, identity
@@ -58,7 +58,7 @@ def attest() -> None:
 @options.choice_option("--mode", choices=["stored", "portable"], help_text="The contract's mode.")
 @options.engine_option
 @options.path_option("--out", help="Write the attestation here instead of submitting it.")
-def attest_make(*, service: options.Service, out: Path | None, engine_name: str, **given: Any) -> None:
+def attest_make(*, service: options.Service, out: Path | None, engine_name: str, **values: Any) -> None:
     """Digest the snapshot's rows under keys from the Steward, and sign the row count and the commitment.
 
     Needs an attestor's token, whose name is the attestor's identity in the trust root. The keys stay in memory. The
@@ -72,10 +72,11 @@ def attest_make(*, service: options.Service, out: Path | None, engine_name: str,
     """
     if out is not None:
         require_new(out)
-    table = TableRef(given["catalog"], given["table_uuid"], given["table"])
-    signer = open_key(given["key_file"], given["passphrase_source"])
-    plan = _plan(schema_of(given["schema_file"], given["files"]), given)
-    attestation = _attest(table, given["snapshot"], given["files"], plan, service, options.pick_engine(engine_name))
+    table = TableRef(values["catalog"], values["table_uuid"], values["table"])
+    signer = open_key(values["key_file"], values["passphrase_source"])
+    plan = _make_plan(read_schema(values["schema_file"], values["files"]), values)
+    engine = options.pick_engine(engine_name)
+    attestation = _make_attestation(table, values["snapshot"], values["files"], plan, service, engine)
     envelope = sign_statement(attestation, signer).to_bytes()
     submitted: dict[str, object] | None = None
     if out is not None:
@@ -97,18 +98,18 @@ def attest_make(*, service: options.Service, out: Path | None, engine_name: str,
     say_result(document, lines)
 
 
-def _plan(schema: Schema, given: dict[str, Any]) -> Plan:
-    """What is digested: the identity projection if key columns are given, else content without its exclusions."""
-    id_columns = given["id_columns"]
-    if id_columns and given["exclude"]:
+def _make_plan(schema: Schema, values: dict[str, Any]) -> Plan:
+    """What is digested: the identity projection if --identity names columns, else content without --exclude."""
+    id_columns = values["id_columns"]
+    if id_columns and values["exclude"]:
         raise click.UsageError("--exclude is for the content projection; --identity names its columns itself")
-    pairs = [text.partition("=") for text in given["exclude"]]
+    pairs = [text.partition("=") for text in values["exclude"]]
     exclude = {column: reason for column, _, reason in pairs}
     projection = identity(schema, id_columns) if id_columns else content(schema, exclude=exclude)
-    return Plan(schema, (projection,), Mode(given["mode"]), Construction.HMAC_SHA256)
+    return Plan(schema, (projection,), Mode(values["mode"]), Construction.HMAC_SHA256)
 
 
-def _attest(
+def _make_attestation(
     table: TableRef, snapshot_id: int, files: tuple[Path, ...], plan: Plan, service: options.Service, engine: Engine
 ) -> SourceAttestation:
     """The attestation of the snapshot's files, digested under keys from the Steward."""

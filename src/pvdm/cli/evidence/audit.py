@@ -17,7 +17,7 @@ from pvdm.cli.common.screen import Line, progress_bars, say_result
 from pvdm.cli.common.trust_roots import TrustBasis, TrustOptions, trust_options
 from pvdm.cli.evidence.audit_text import report_lines
 from pvdm.cli.evidence.proof import UNPINNED
-from pvdm.errors import Code, VerificationError
+from pvdm.errors import Code, VerificationError, expect
 from pvdm.lake.paths import parse_location
 from pvdm.lake.stores.s3_client import settings_from_environment
 from pvdm.lake.stores.stores import Stores
@@ -95,7 +95,7 @@ def audit_command(
     service: Service,
 ) -> int:
     """Check the history of TABLE's main. Every snapshot since the table was protected must have a valid receipt and
-    valid proofs, and must add and remove exactly the files that the proofs bind. Older ones need neither.
+    valid proofs, and must add and remove exactly the files that the proofs bind. Older snapshots need none.
 
     Ends with 3 after a violation: a snapshot since the protection without valid receipt and proofs, changed bytes, a
     receipt whose snapshot main lacks and that is not accepted with --accept-lost, or a time without protection (a gap)
@@ -125,7 +125,7 @@ def audit_command(
         with service.connect() as client:
             for _ in range(AUDIT_TRIES_MAX):
                 basis = trust.resolve(client)
-                evidence = gather(client, table or "")
+                evidence = gather_evidence(client, expect(table, "table or bundle is given"))
                 served = ServedFiles(client, evidence)
                 files = RecordingFiles(served) if export is not None else served
                 lake_files = open_lake_files(client, evidence) if rehash else None
@@ -181,7 +181,7 @@ def _show(report: AuditReport, basis: TrustBasis, export: Path | None, *, has_ow
     say_result({**report.to_json(), **facts, "out": export}, lines)
 
 
-def gather(client: StewardClient, table: str) -> Evidence:
+def gather_evidence(client: StewardClient, table: str) -> Evidence:
     """The table's metadata, approvals (protections, their ends, migrations), receipts, proofs and overrides."""
     audited = client.audit(table)
     logged_receipts = list(_fetch_receipts(client, table, audited.log_size))
@@ -256,7 +256,7 @@ def _fetch_statements(
             # Statements that did not fit into the response are requested again.
             remaining = [each for each in remaining if each not in received]
         else:
-            # The log of this size lacks all of them.
+            # The log of this size lacks all of them; the audit will report what is missing.
             remaining = remaining[AUDIT_IDS_MAX:]
 
 

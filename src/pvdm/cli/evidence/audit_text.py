@@ -165,7 +165,8 @@ def _finding_lines(findings: Iterable[AuditFinding]) -> Iterator[Line]:
 
 def _change_text(added: int | None, removed: int | None) -> str:
     plus = "?" if added is None else f"+{added:,}"
-    return plus if removed == 0 else f"{plus} {'?' if removed is None else f'-{removed:,}'}"
+    minus = "?" if removed is None else f"-{removed:,}"
+    return plus if removed == 0 else f"{plus} {minus}"
 
 
 def _summary_lines(report: AuditReport) -> Iterator[Line]:

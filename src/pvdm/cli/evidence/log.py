@@ -230,7 +230,7 @@ def require_one_history(
         # Checkpoints of one size are compared without tiles.
         require_same_history(older, newer, StaticTiles(tiles_folder_of(folder or Path()), new.size))
         return
-    # Both roots are signed and known, so a wrong response of the Steward is detected.
+    # Both roots are known without the Steward's response, so a wrong response is detected.
     with service.connect() as client:
         proof = ConsistencyProof(old.size, new.size, client.log_consistency(old.size, new.size))
     try:

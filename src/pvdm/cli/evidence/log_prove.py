@@ -24,7 +24,7 @@ from pvdm.cli.evidence.log import (
     tiles_folder_of,
 )
 from pvdm.cli.steward.steward import config_option, opened_notary
-from pvdm.errors import Code
+from pvdm.errors import Code, expect
 from pvdm.model.printable import counted
 from pvdm.trust.envelope import ENVELOPE_SIZE_MAX_BYTES
 from pvdm.trust.log.checkpoint import SignedCheckpoint
@@ -75,7 +75,7 @@ def log_prove(
         proof, entry, signed = _prove_from(tiles_folder_of(folder), index, envelope, known_log)
     else:
         with service.connect() as client:
-            proof = parse_log_proof(client.log_proof(index or 0))
+            proof = parse_log_proof(client.log_proof(expect(index, "--envelope needs --folder")))
         entry, signed = None, open_note(proof.note, known_log)
     if known_log is None:
         notice(_UNVERIFIED_CHECKPOINT)
@@ -106,16 +106,16 @@ def _prove_from(
     size, root = signed.checkpoint.size, signed.checkpoint.root
     tiles = StaticTiles(folder, size)
     if index is None:
-        index = _find_entry(tiles, size, envelope)
+        index = _find_entry(tiles, size, expect(envelope, "index or envelope is given"))
     proof = prove_inclusion(tiles, index=index, size=size)
     entry = tiles.read_entries(index, index + 1)[0]
     verify_inclusion(proof, entry=entry, size=size, root=root)
     return LogProof(index, proof.hashes, signed.note), entry, signed
 
 
-def _find_entry(tiles: StaticTiles, size: int, envelope: Path | None) -> int:
-    data = b"" if envelope is None else read_file(envelope, size_max_bytes=ENVELOPE_SIZE_MAX_BYTES)
-    sha256 = hashlib.sha256(data).hexdigest()
+def _find_entry(tiles: StaticTiles, size: int, envelope: Path) -> int:
+    """The index of the entry with the SHA-256 of the envelope's file."""
+    sha256 = hashlib.sha256(read_file(envelope, size_max_bytes=ENVELOPE_SIZE_MAX_BYTES)).hexdigest()
     for index, hash_of_entry in enumerate(hashes_of_entries(tiles, size)):
         if hash_of_entry == sha256:
             return index
@@ -126,7 +126,7 @@ def _find_entry(tiles: StaticTiles, size: int, envelope: Path | None) -> int:
 @log.command("checkpoint", short_help="Get the newest checkpoint from a Steward.")
 @service_options
 @log_key_options
-@path_option("--since", help="An earlier checkpoint, which it must contain.")
+@path_option("--since", help="An earlier checkpoint, which the newest must contain.")
 @path_option("--out", help="The new file for the checkpoint; an existing file is not overwritten.")
 def log_checkpoint(*, service: Service, log_keys: LogKeys, since: Path | None, out: Path | None) -> None:
     """Get the newest checkpoint. With a key of the log its signature is verified; --since also compares an earlier one.

@@ -14,7 +14,7 @@ from pvdm.cli.common.commands import wants_json
 from pvdm.cli.common.files import require_new, sha256_of
 from pvdm.cli.common.screen import Line, notice, say_result
 from pvdm.cli.common.trust_roots import SHA256_TYPE
-from pvdm.cli.evidence.parquet import digest_files, parquet_option, schema_of, schema_option
+from pvdm.cli.evidence.parquet import digest_files, parquet_option, read_schema, schema_option
 from pvdm.cli.evidence.proof import proof
 from pvdm.cli.evidence.statements import read_proofs
 from pvdm.digest import Construction, Mode, Partial, Plan
@@ -33,8 +33,8 @@ from pvdm.trust.keys.context import AttemptContext
 OPENED_FILE_MAX_BYTES: Final = 65_536
 _FORMAT: Final = "pvdm-opened/v1"
 _CAUTION: Final = (
-    "a reader of this file and the commitments can test guesses about the rows, and with digests under its keys can"
-    " construct colliding rows. Protect it as you protect the data, and delete it after the audit"
+    "with this file and the proof's commitments anyone can test guesses about the rows; with digests under these keys,"
+    " anyone can construct colliding rows. Protect the file as you protect the data, and delete it after the audit"
 )
 
 
@@ -129,7 +129,7 @@ def proof_recompute(
     """
     opened = read_opened(opened_file)
     proved = _read_proof(file, opened)
-    plan = _plan(proved, schema_of(schema_file, files))
+    plan = _make_plan(proved, read_schema(schema_file, files))
     partials = digest_files(files, plan, dict(opened.row_hash), options.pick_engine(engine_name))
     committed = {each.projection: each for each in proved.notary.commitments}
     _require_equal(committed, opened, partials, proved, side)
@@ -174,8 +174,8 @@ def _read_proof(file: Path, opened: OpenedKeys) -> Proof:
     return proved
 
 
-def _plan(proved: Proof, schema: Schema) -> Plan:
-    """The proof's projections over the schema. Raises if a fingerprint is not the proof's."""
+def _make_plan(proved: Proof, schema: Schema) -> Plan:
+    """How to digest the proof's projections of rows with this schema. Raises if a fingerprint is not the proof's."""
     method = proved.core.method
     projections = tuple(
         Projection(each.projection.name, tuple(sorted(each.projection.columns)), each.projection.excluded)
@@ -201,7 +201,7 @@ def _require_equal(
     proved: Proof,
     side: str,
 ) -> None:
-    """Raise unless the digests of the data open the proof's commitments of this side."""
+    """Raise unless the digests match the proof's commitments of this side, `staged` or `intent`."""
     if not committed:
         raise Code.RECOMPUTE_REFUSED(reason="proof_not_committed", got="none")
     differing = []

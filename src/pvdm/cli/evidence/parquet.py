@@ -31,7 +31,7 @@ schema_option = path_option(
 )
 
 
-def schema_of(schema_file: Path | None, files: Sequence[Path]) -> Schema:
+def read_schema(schema_file: Path | None, files: Sequence[Path]) -> Schema:
     """The table's schema: from a JSON file, or from the first Parquet file."""
     if schema_file is None:
         with _open(files[0]) as file:
@@ -42,9 +42,10 @@ def schema_of(schema_file: Path | None, files: Sequence[Path]) -> Schema:
         message = f"{schema_file} is not a schema"
         expected = "JSON: Iceberg's schema, a table's metadata, or the output of Schema.to_json"
         raise Code.INPUT_FILE_INVALID(message, reason="schema_file_invalid", expected=expected, got="text") from None
-    with contextlib.suppress(InputError):
+    with contextlib.suppress(InputError):  # then it should be Iceberg's
         return Schema.from_json(value)
-    return schema_from_text(json.dumps(iceberg_schema(value, str(schema_file))))[0]
+    schema, _schema_id = schema_from_text(json.dumps(iceberg_schema(value, str(schema_file))))
+    return schema
 
 
 def digest_files(files: Sequence[Path], plan: Plan, keys: Keys, engine: Engine) -> dict[ProjectionName, Partial]:

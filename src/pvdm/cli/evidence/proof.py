@@ -24,7 +24,7 @@ from pvdm.trust.verify import verify_statement
 UNPINNED: Final = "that the trust root is the right one: it was not verified (no --root-sha256)"
 _UNCHECKED: Final = "nothing was checked: neither signature nor log. "
 _NEXT_STEP: Final = {
-    "bundle": "`pvdm proof check` does, with a trust root",
+    "bundle": "`pvdm proof check` checks both, with a trust root",
     "proof": "`pvdm proof get` fetches its bundle, which `pvdm proof check` checks with a trust root",
     "other": "`pvdm proof check` checks who signed it, with a trust root; not its place in the log",
 }
@@ -65,8 +65,8 @@ def proof_show(*, file: Path) -> None:
       pvdm proof show bundle.json --json | jq '.statements[].predicate.core.verdict'
     """
     data, found = statements.read_statement_file(file)
-    kind = "bundle" if statements.is_bundle(data) else "proof" if found[0].kind == "proof" else "other"
-    hint = _UNCHECKED + _NEXT_STEP[kind]
+    kind = "bundle" if statements.is_bundle(data) else found[0].kind
+    hint = _UNCHECKED + _NEXT_STEP.get(kind, _NEXT_STEP["other"])
     document = {"checked": False, "statements": [_to_json(each) for each in found], "hint": hint}
     lines = (line for each in found for line in (*statements.statement_lines(each), ("", None)))
     say_result(document, [*lines, (hint, "yellow")])
@@ -205,7 +205,7 @@ def proved_lines(proved: Iterable[str], not_proved: Iterable[str]) -> Iterator[L
     yield from ((f"  - {sentence}", None) for sentence in proved)
     yield "not proved:", "bold"
     for sentence in not_proved:
-        yield f"  - {sentence}", "bold yellow" if sentence is UNPINNED else None
+        yield f"  - {sentence}", "bold yellow" if sentence == UNPINNED else None
 
 
 @proof.command("list", short_help="List a Steward's proofs.")

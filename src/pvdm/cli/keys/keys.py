@@ -132,7 +132,7 @@ def keys_create(*, service: Service, reason: str) -> None:
 @service_options
 @_reason_option
 def keys_activate(*, number: int, service: Service, reason: str) -> None:
-    """Activate an epoch; the one that was active is retired. Open workloads keep theirs.
+    """Activate an epoch; the one that was active is retired. Open workloads keep their epoch.
 
     \b
     Examples:

@@ -25,23 +25,23 @@ class RootAndEnvelope:
     envelope: Envelope | None
 
     def signatures(self) -> list[dict[str, object]]:
-        """Each signature, whether it holds, and its signer; both None if the key is no root signer of the root."""
+        """Each signature's key id, signer and validity; the last two are None if its key is no root signer here."""
         checked: list[dict[str, object]] = []
         for signature in () if self.envelope is None else self.envelope.signatures:
             key = self.root.find(signature.key_id)
             if key is None or RootRole.ROOT not in key.roles:
                 checked.append({"key_id": signature.key_id, "identity": None, "holds": None})
             else:
-                holds = _holds(key, signature.value, self.root)
+                holds = _is_valid(signature.value, key, self.root)
                 checked.append({"key_id": signature.key_id, "identity": key.identity, "holds": holds})
         return checked
 
     def signers(self) -> set[str]:
-        """The root signers of this root whose signatures hold."""
+        """The identities of this root's root signers whose signatures are valid."""
         return {str(each["identity"]) for each in self.signatures() if each["holds"]}
 
 
-def _holds(key: TrustedKey, signature: bytes, root: TrustRoot) -> bool:
+def _is_valid(signature: bytes, key: TrustedKey, root: TrustRoot) -> bool:
     try:
         require_signature(key.public, signature, pae(TRUST_ROOT_TYPE, root.to_bytes()))
     except PvdmError:
@@ -78,7 +78,7 @@ def read_single_root(path: Path) -> RootAndEnvelope:
 
 
 def root_to_json(given: RootAndEnvelope) -> dict[str, object]:
-    """The root as JSON; `complete`: enough of its own root signers have signed."""
+    """The root as JSON. `complete` says whether enough of its own root signers have signed."""
     root = given.root
     return {
         "version": root.version,
@@ -87,7 +87,7 @@ def root_to_json(given: RootAndEnvelope) -> dict[str, object]:
         "issued_at": root.issued_at,
         "expires_at": root.expires_at,
         "thresholds": {"notary": root.thresholds.notary, "root": root.thresholds.root},
-        "keys": [{**key.to_json(), **({"vkey": _vkey(key)} if RootRole.LOG in key.roles else {})} for key in root.keys],
+        "keys": [key.to_json() | ({"vkey": _vkey(key)} if RootRole.LOG in key.roles else {}) for key in root.keys],
         "signatures": given.signatures(),
         "complete": len(given.signers()) >= root.thresholds.root,
     }

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Final
 
 from pvdm.cli.common.files import read_file
-from pvdm.cli.common.times import MICROS_PER_SECOND, micros_of, parse_duration, parse_time
-from pvdm.errors import Code, InputError, PvdmError
+from pvdm.cli.common.times import MICROS_PER_SECOND, parse_duration, parse_time, to_micros
+from pvdm.errors import Code, InputError, PvdmError, expect
 from pvdm.trust.keys.public import PUBLIC_KEY_SIZE_MAX_BYTES, PublicKey
 from pvdm.trust.root import RootRole, TrustedKey
 
@@ -24,7 +24,7 @@ _KEY_NAMES: Final = frozenset({"file", "identity", "roles", "epochs", "valid_fro
 
 @dataclass(frozen=True, slots=True)
 class RootSpec:
-    """The keys of the file, and the root's end and thresholds if the file has them."""
+    """The keys of the file, the root's end, and its thresholds; None for what is not given."""
 
     keys: tuple[TrustedKey, ...]
     expires_at: int | None
@@ -33,7 +33,7 @@ class RootSpec:
 
 
 def read_spec(path: Path, *, now: int, expires_at: int | None = None) -> RootSpec:
-    """The keys that the file names. A key without `valid_until` ends with the root: at `expires`, else `expires_at`."""
+    """Read the file. The root ends at `expires`, else at `expires_at`; a key without `valid_until` ends with it."""
     try:
         spec = tomllib.loads(read_file(path, size_max_bytes=ROOT_SPEC_SIZE_MAX_BYTES).decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -69,12 +69,11 @@ def _parse_key(path: Path, field_name: str, key: object, now: int, end: int | No
         raise Code.INPUT_FILE_INVALID(message, reason="root_spec_epochs_missing", got="none")
     public = read_public_key(path.parent / _require_text(path, f"{field_name}.file", key.get("file")))
     identity = _require_text(path, f"{field_name}.identity", key.get("identity"))
-    valid_from, valid_until = now - _CLOCK_TOLERANCE_MICROS, end
+    valid_from = now - _CLOCK_TOLERANCE_MICROS
     if "valid_from" in key:
         valid_from = _parse_moment(path, f"{field_name}.valid_from", key["valid_from"], now)
-    if valid_until is None or until is not None:
-        valid_until = _parse_moment(path, f"{field_name}.valid_until", until, now)
-    return TrustedKey(public, identity, roles, epochs, valid_from, valid_until)
+    valid_until = end if until is None else _parse_moment(path, f"{field_name}.valid_until", until, now)
+    return TrustedKey(public, identity, roles, epochs, valid_from, expect(valid_until, "checked above"))
 
 
 def read_public_key(path: Path) -> PublicKey:
@@ -106,7 +105,7 @@ def _parse_moment(path: Path, field_name: str, value: object, now: int) -> int:
     """Microseconds of a TOML date or time, or of text: a time, or a duration from now."""
     try:
         if isinstance(value, date):
-            return micros_of(value)
+            return to_micros(value)
         if isinstance(value, str):
             return parse_time(value) if "-" in value else now + parse_duration(value)
     except InputError as error:
@@ -115,9 +114,9 @@ def _parse_moment(path: Path, field_name: str, value: object, now: int) -> int:
 
 
 def _require_count(path: Path, field_name: str, value: object) -> int | None:
-    if value is not None and type(value) is not int:
-        raise _invalid(path, field_name, "a number", repr(value)[:80])
-    return value
+    if value is None or (type(value) is int and value >= 1):
+        return value
+    raise _invalid(path, field_name, "a number of at least 1", repr(value)[:80])
 
 
 def _require_text(path: Path, field_name: str, value: object) -> str:

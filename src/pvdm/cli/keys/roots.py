@@ -67,9 +67,9 @@ def root_new(*, spec: Path, out: Path) -> None:
     parsed = read_spec(spec, now=now)
     if parsed.expires_at is None:
         raise Code.INPUT_FILE_INVALID(f"{spec}: the root has no end", reason="root_spec_invalid", got="none")
-    thresholds = Thresholds(parsed.notary_threshold or 1, parsed.root_threshold or 1)
-    root = TrustRoot(1, None, now, parsed.expires_at, _sort_keys(parsed.keys), thresholds)
-    _write_draft(root, out)
+    thresholds = Thresholds(notary=parsed.notary_threshold or 1, root=parsed.root_threshold or 1)
+    keys = _sort_keys(parsed.keys)
+    _write_draft(TrustRoot(1, None, issued_at=now, expires_at=parsed.expires_at, keys=keys, thresholds=thresholds), out)
 
 
 @root_group.command("next", short_help="Make the successor of a trust root.")
@@ -105,7 +105,7 @@ def root_next(*, current: Path, out: Path, **changes: Any) -> None:
 
 
 def _verify_newest(path: Path, now: int) -> TrustRoot:
-    """Verify every step of the chain; returns its newest root, which may have expired."""
+    """Verify every step of the chain after its first root. Returns the newest root, which may have expired."""
     chain = trust_roots.read_chain(path)
     root = pin_root(chain[0], sha256=trust_roots.first_sha256(chain), now=now)
     for data in chain[1:]:
@@ -134,7 +134,7 @@ def _make_successor(
         key = _find_key(root, prefix)
         keys[key.key_id] = replace(keys[key.key_id], valid_until=TIME_TYPE.convert(when, None, None))
     for prefix in remove:
-        del keys[_find_key(root, prefix).key_id]
+        keys.pop(_find_key(root, prefix).key_id, None)  # one key may be named twice
     end = expires if expires is not None else now + (root.expires_at - root.issued_at)
     spec = None if add is None else read_spec(add, now=now, expires_at=end)
     thresholds = Thresholds(notary_threshold or root.thresholds.notary, root_threshold or root.thresholds.root)
@@ -185,9 +185,8 @@ def root_sign(
     signer = open_key(key_file, passphrase_source)
     key_id = signer.public.key_id
     _require_root_signer(key_id, given.root, previous)
-    signatures: dict[str, Signature] = (
-        {} if given.envelope is None else {each.key_id: each for each in given.envelope.signatures}
-    )
+    existing = () if given.envelope is None else given.envelope.signatures
+    signatures: dict[str, Signature] = {each.key_id: each for each in existing}
     if _is_signed_by(out, given.root, {*signatures, key_id}):
         _show_signed(read_single_root(out), out)
         return
@@ -220,7 +219,8 @@ def _is_signed_by(out: Path, root: TrustRoot, key_ids: set[str]) -> bool:
         return False  # another file, which is not overwritten
     signatures = stored.signatures()
     is_same = stored.root == root and {each["key_id"] for each in signatures} == key_ids
-    return is_same and all(each["holds"] is not False for each in signatures)
+    # None: the previous root names the key, so the signature cannot be checked here.
+    return is_same and all(each["holds"] in (True, None) for each in signatures)
 
 
 def _show_signed(signed: RootAndEnvelope, out: Path) -> None:
@@ -248,7 +248,7 @@ def root_show(*, file: Path) -> None:
     """
     found = read_root_file(file)
     lines = [line for each in found for line in ("", *root_lines(each, now=now_micros()))]
-    say_result({"roots": [root_to_json(each) for each in found]}, lines[1:])
+    say_result({"roots": [root_to_json(each) for each in found]}, lines[1:])  # without the first empty line
 
 
 @root_group.command("check", short_help="Check a chain of trust roots against a pinned hash.")

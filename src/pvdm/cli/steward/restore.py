@@ -1,4 +1,4 @@
-"""`pvdm steward restore` and `release-claim`: a backup of the ledger is reconciled with the log."""
+"""`pvdm steward restore` reconciles a backup of the ledger with the log; `release-claim` ends a block that it left."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pvdm.model.printable import counted, view_json
 
 if TYPE_CHECKING:
     from pvdm.ledger import Unit
-    from pvdm.steward.restore.restore import Restored
+    from pvdm.steward.restore.restore import RestoreResult
 
 _CONSEQUENCES = (
     ("a restore cannot be undone: it revokes every token and abandons open workloads. No workload opens", ALERT),
@@ -82,7 +82,7 @@ def steward_restore(*, config: Path, log_keys: tuple[Path, ...], yes: bool, **op
         _show(done)
 
 
-def _show(done: Restored) -> None:
+def _show(done: RestoreResult) -> None:
     say(f"restored: the backup had {_entries(done.backup_size)}, the outside checkpoint {done.outside_size:,}")
     say(f"  refilled   {_entries(done.refilled)}, {done.missing:,} of them without their envelope")
     if done.lost:

@@ -105,7 +105,7 @@ def _export_public_keys(notary: Notary, folder: Path | None) -> dict[str, Any]:
     for epoch in book.epochs:
         for entry in epoch.keys:
             if entry.public is None:
-                continue
+                continue  # a secret root, from which the keys of attempts are derived
             file = None if folder is None else folder / f"epoch-{epoch.number}.{entry.role.value}.pub"
             if file is not None:
                 write_new(file, entry.public.to_pem())

@@ -60,7 +60,7 @@ def token_issue(*, config: Path, role: str, domain: str, name: str, lifetime: in
     """
     _require_visible(out)
     for what, text in (("name", name), ("domain", domain)):
-        # Such text could control a terminal, or look like another line of a list.
+        # Text that is not printable could control a terminal, or look like another line of a list.
         if not text.strip() or not text.isprintable():
             message = f"the {what} cannot be accepted"
             raise Code.TOKEN_REQUEST_INVALID(message, reason="token_name_invalid", got=ascii(text[:80]))
@@ -122,10 +122,7 @@ def _with_duration_units(error: InputError) -> InputError:
     """The error with durations such as 365d; the Steward counts seconds."""
     from pvdm.steward.access import TOKEN_LIFETIME_MAX_SECONDS, TOKEN_OVERLAP_MAX_SECONDS
 
-    limits = {
-        "token_lifetime_invalid": TOKEN_LIFETIME_MAX_SECONDS,
-        "token_overlap_invalid": TOKEN_OVERLAP_MAX_SECONDS,
-    }
+    limits = {"token_lifetime_invalid": TOKEN_LIFETIME_MAX_SECONDS, "token_overlap_invalid": TOKEN_OVERLAP_MAX_SECONDS}
     if error.reason not in limits or error.got is None or not error.got.isdecimal():
         return error
     limit = duration_text(limits[error.reason] * MICROS_PER_SECOND)
@@ -155,12 +152,12 @@ def _deliver_token(config: Path, grant_token: Callable[[Notary, BearerToken], Gr
     else:
         text_lines = ["its text, shown this once:", token.reveal()]
     lines = [f"token {grant.token_id}: {bearer}, until {utc(grant.expires_micros)}", *text_lines]
-    say_result({**grant_json(grant), "out": out}, lines)
+    say_result({**_grant_to_json(grant), "out": out}, lines)
 
 
 @token_group.command("list", short_help="List tokens, without their texts.")
 @config_option
-@click.option("--name", metavar="NAME", help="Only those of this bearer.")
+@click.option("--name", metavar="NAME", help="Only tokens of this bearer.")
 @click.option("--all", "with_derived", is_flag=True, help="Also tokens derived from others, such as those of attempts.")
 def token_list(*, config: Path, name: str | None, with_derived: bool) -> None:
     """List every issued token: its bearer, role and domain, until when it is valid, and whether it was revoked.
@@ -183,7 +180,7 @@ def token_list(*, config: Path, name: str | None, with_derived: bool) -> None:
         lines.append((f"{grant.token_id}  {grant.role.value:<9} {grant.name}, {_scope_text(grant)}  {state}", style))
     if not_shown:
         lines.append(f"{counted(not_shown, 'derived token')} not shown; --all shows them")
-    document = {"tokens": [grant_json(grant) for grant in grants], "derived_not_shown": str(not_shown)}
+    document = {"tokens": [_grant_to_json(grant) for grant in grants], "derived_not_shown": str(not_shown)}
     say_result(document, lines)
 
 
@@ -199,10 +196,10 @@ def token_revoke(*, token_id: str, config: Path) -> None:
     """
     with opened_notary(config) as notary:
         grant = notary.access.revoke(token_id)
-    say_result(grant_json(grant), [f"revoked: token {grant.token_id} of {grant.name}"])
+    say_result(_grant_to_json(grant), [f"revoked: token {grant.token_id} of {grant.name}"])
 
 
-def grant_json(grant: Grant) -> dict[str, object]:
+def _grant_to_json(grant: Grant) -> dict[str, object]:
     """The token without its text, as JSON."""
     return {
         "token_id": grant.token_id,

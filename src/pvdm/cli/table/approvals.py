@@ -83,9 +83,8 @@ def protected_lines(view: ProtectedView) -> Iterator[Line]:
     yield f"{view.kind} {view.name}", "green"
     yield f"  {'id':<14}{view.id}", None
     yield f"  {'contract':<14}{view.contract_sha256}", None
-    cause = f"by protection {view.protection_id}"
-    if view.protection_id is None:
-        cause = f"created in namespace {view.born_in}"
+    has_approval = view.protection_id is not None
+    cause = f"by protection {view.protection_id}" if has_approval else f"created in namespace {view.born_in}"
     yield f"  {'since':<14}{utc(view.since_at)}, {cause}", None
 
 

@@ -139,7 +139,7 @@ def _claim_lines(contract: DataProductContract, bound: BoundContract | None) -> 
 
 
 def _read_claim(contract: DataProductContract, bound: BoundContract | None) -> Claim | None:
-    """The claim of a workload; None if it needs parameters that are not given, or the type of a source column."""
+    """The claim of a workload. None without `claim`, or if it needs parameters or types that are not known here."""
     boundary = contract.boundary
     if boundary.claim is None or (bound is None and contract.parameters):
         return None

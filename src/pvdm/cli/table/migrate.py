@@ -15,8 +15,8 @@ from pvdm.cli.common.screen import Line, notice, require_yes, say_result
 from pvdm.cli.common.times import utc
 from pvdm.cli.table import migrate_proposal
 from pvdm.cli.table.approvals import Signing, migration_lines, signing_options, state_lines, submitted_lines
-from pvdm.cli.table.migrate_changes import Changes, type_warnings, updates_of
-from pvdm.cli.table.open_workloads import Effect, effect_of, find_open, open_lines
+from pvdm.cli.table.migrate_changes import Changes, make_updates, type_warnings
+from pvdm.cli.table.open_workloads import Effect, find_effect, find_open_workloads, open_lines
 from pvdm.cli.table.protect import find_target
 from pvdm.errors import Code
 from pvdm.metadata.gate.state import table_metadata, table_ref
@@ -162,8 +162,8 @@ def migrate_submit(*, file: Path, service: Service) -> None:
     """Submit a signed migration, which the Steward verifies, logs and applies. The same file again changes nothing.
 
     Needs an operator's token. A migration that was applied before is reported as ALREADY APPLIED, with the contract
-    that is in force now; in --json `applied` is `now` or `before`. If it is not valid, or the table has changed since,
-    the command ends with 5 and nothing is changed.
+    that is in force now; in --json `applied` is `now` or `before`. If the migration is not
+    valid, or the table has changed since, the command ends with 5 and nothing is changed.
 
     \b
     Examples:
@@ -217,18 +217,18 @@ def migrate_show(*, migration_id: str, service: Service) -> None:
 
 
 def _propose(client: StewardClient, table: str, changes: Changes, contract: str | None) -> migrate_proposal.Proposal:
-    """The proposal for the table as it is now, with its open workloads and both contracts."""
+    """The proposal for the table as it is now, with both contracts and the open workloads that it affects."""
     target = find_target(client, "table", table)
     if target.contract_sha256 is None:
         hint = "a table without protection changes by ordinary commits"
         raise Code.NOT_PROTECTED(f"{target.name} is not protected", hint=hint)
     contracts = None if contract is None else (client.contract(target.contract_sha256).decode(), contract)
     metadata = table_metadata(target)
-    updates = updates_of(metadata, changes)
+    updates = make_updates(metadata, changes)
     proposal = migrate_proposal.propose(table_ref(target), metadata, target.contract_sha256, updates, contracts)
-    if effect_of(proposal.before, proposal.after) is Effect.NONE:
+    if find_effect(proposal.before, proposal.after) is Effect.NONE:
         return proposal
-    return replace(proposal, open_workloads=find_open(client, proposal.table.uuid))
+    return replace(proposal, open_workloads=find_open_workloads(client, proposal.table.uuid))
 
 
 def _proposal_lines(proposal: migrate_proposal.Proposal, *, shorten: bool = False) -> list[Line]:
@@ -237,7 +237,7 @@ def _proposal_lines(proposal: migrate_proposal.Proposal, *, shorten: bool = Fals
     lines += [(f"  {line}", styles[line[0]]) for line in proposal.lines(shorten=shorten)]
     lines += [(f"    {line}", styles.get(line[:1])) for line in proposal.contract_lines()]
     lines += state_lines(proposal.before, proposal.after)
-    lines += open_lines(proposal.open_workloads, effect_of(proposal.before, proposal.after))
+    lines += open_lines(proposal.open_workloads, find_effect(proposal.before, proposal.after))
     return lines
 
 
@@ -249,6 +249,6 @@ def _proposal_json(proposal: migrate_proposal.Proposal) -> dict[str, object]:
         "difference": proposal.lines(),
         "contract_difference": proposal.contract_lines(),
         "updates": proposal.updates,
-        "open_workloads_effect": effect_of(proposal.before, proposal.after).value,
+        "open_workloads_effect": find_effect(proposal.before, proposal.after).value,
         "open_workloads": [each.to_json() for each in proposal.open_workloads],
     }

@@ -47,7 +47,7 @@ class Changes:
     updates: bytes | None = None
 
 
-def updates_of(metadata: TableMetadata, changes: Changes) -> list[Json]:
+def make_updates(metadata: TableMetadata, changes: Changes) -> list[Json]:
     """Iceberg's updates: those of the file first, then format, columns and properties."""
     updates: list[Json] = [] if changes.updates is None else _read_updates(changes.updates)
     if changes.format_version is not None:

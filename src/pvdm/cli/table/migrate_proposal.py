@@ -103,8 +103,7 @@ def propose(
     old_state, new_state = state_of(metadata, old_sha256), state_of(after, new_sha256)
     if old_state == new_state:
         raise Code.MIGRATION_INVALID(reason="migration_empty", got="none")
-    if old_sha256 == new_sha256:
-        contracts = None
+    contract_before, contract = contracts if contracts is not None and old_sha256 != new_sha256 else (None, None)
     return Proposal(
         table,
         old_state,
@@ -112,7 +111,8 @@ def propose(
         comparison_text(structure_of(metadata)),
         comparison_text(structure_of(after)),
         dump_json(updates).decode(),
-        *(contracts or (None, None)),
+        contract_before,
+        contract,
     )
 
 

@@ -74,12 +74,13 @@ class WorkloadSummary:
         return f"{self.chunks_published:,} of {total} published, {self.chunks_left:,} left"
 
 
-def effect_of(before: TableState, after: TableState) -> Effect:
+def find_effect(before: TableState, after: TableState) -> Effect:
     """The effect on open workloads when the table goes from one state to the other."""
     changed = {name for name, _, _ in state_changes(before, after)}
     if "contract" in changed:
         return Effect.ENDS
-    return Effect.STAGES_AGAIN if changed - {"structure"} else Effect.NONE  # the structure alone: such as properties
+    only_structure = changed <= {"structure"}  # for example, only properties
+    return Effect.NONE if only_structure else Effect.STAGES_AGAIN
 
 
 def all_workloads(client: StewardClient) -> Iterator[WorkloadView]:
@@ -90,7 +91,7 @@ def all_workloads(client: StewardClient) -> Iterator[WorkloadView]:
         after = page[-1].workload_id
 
 
-def find_open(client: StewardClient, table_uuid: str) -> tuple[WorkloadSummary, ...]:
+def find_open_workloads(client: StewardClient, table_uuid: str) -> tuple[WorkloadSummary, ...]:
     """The table's open workloads, by id."""
     return tuple(
         summarize(each)

@@ -52,7 +52,7 @@ def protect(
     with service.connect() as client:
         require_operator(client)
         target = _find_one_target(client, table, namespace)
-        _submit(client, signing, target, migration.contract_sha256(contract), contract)
+        _sign_and_submit(client, signing, target, migration.contract_sha256(contract), contract)
 
 
 @command("unprotect")
@@ -83,7 +83,7 @@ def unprotect(*, table: str | None, namespace: str | None, yes: bool, signing: S
                 ("audits report a gap in protection from here on, and end with 3 until it is accepted", None),
             ]
             require_yes("allow changes without a proof, in your name?", lines)
-        _submit(client, signing, target, target.contract_sha256, None)
+        _sign_and_submit(client, signing, target, target.contract_sha256, None)
 
 
 @command("protections")
@@ -144,14 +144,11 @@ def find_target(client: StewardClient, kind: str, name: str) -> TargetView:
     except InputError as error:
         if error.code not in (Code.TABLE_UNKNOWN, Code.NAMESPACE_UNKNOWN):
             raise
-        raise InputError(
-            error.reason,
-            error.message,
-            expected=error.expected,
-            got=error.got,
-            hint="name a table by its namespace and name, such as sales.orders, without Spark's name of the catalog"
-            " (lake in lake.sales.orders)",
-        ) from None
+        hint = (
+            "name a table by its namespace and name, such as sales.orders, without Spark's name of the catalog"
+            " (lake in lake.sales.orders)"
+        )
+        raise InputError(error.reason, error.message, expected=error.expected, got=error.got, hint=hint) from None
 
 
 def _find_one_target(client: StewardClient, table: str | None, namespace: str | None) -> TargetView:
@@ -163,7 +160,7 @@ def _find_one_target(client: StewardClient, table: str | None, namespace: str | 
     raise click.UsageError("name a TABLE, or a namespace with --namespace")
 
 
-def _submit(
+def _sign_and_submit(
     client: StewardClient, signing: Signing, view: TargetView, contract_sha256: str, contract: str | None
 ) -> None:
     """Sign the target as it is now, submit the approval, and show it. Without `contract` it ends the protection."""

@@ -85,7 +85,7 @@ def _find_files(paths: Sequence[Path]) -> Iterator[str]:
         # Links are not resolved: their targets may change.
         path = Path(os.path.abspath(given))  # noqa: PTH100 - Path.resolve follows links
         if path.is_dir():
-            yield from _find_in(path)
+            yield from _find_in_folder(path)
         elif path.is_file():
             yield str(path)
         else:
@@ -93,7 +93,7 @@ def _find_files(paths: Sequence[Path]) -> Iterator[str]:
             raise Code.INPUT_FILE_INVALID(message, reason="input_not_readable", expected=expected, got="no such file")
 
 
-def _find_in(folder: Path) -> Iterator[str]:
+def _find_in_folder(folder: Path) -> Iterator[str]:
     """The folder's Parquet files without Spark's own (`.*`, `_*`). Raises for files in a partition folder (`day=1`)."""
     for path in sorted(folder.rglob(f"*{_SUFFIX}")):
         names = path.relative_to(folder).parts

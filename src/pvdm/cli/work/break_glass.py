@@ -77,7 +77,7 @@ def break_glass_sign(  # noqa: PLR0913 - every fact of an override is named
     """
     require_new(out)
     data, proofs = read_proofs(proof_file)
-    proof_id, failed = proofs[0]
+    proof_id, failed = proofs[0]  # of a bundle, the override names the first proof
     if failed.core.verdict.passed:
         raise Code.OVERRIDE_REFUSED(reason="override_of_pass", got="PASS")
     now, core = now_micros(), failed.core
@@ -128,24 +128,24 @@ def break_glass_submit(*, file: Path, service: Service) -> None:
 def break_glass_publish(*, override_id: str, service: Service) -> None:
     """Publish exactly the bytes that an accepted override names, from quarantine.
 
-    They are verified again and pass every check of the gate; only the verdict is waived. Audits always show that. The
-    same call again continues to wait, or shows the result. Needs an operator's token. Ends with 0 when they are
-    published, 3 when the gate refuses them or files are missing in quarantine, 4 when other chunks must be proved
-    first, 5 when the override has expired, cannot be used any more, or main has moved since the FAIL.
+    The bytes are verified again and pass every check of the gate; only the verdict is waived. Audits always show the
+    override. The same call again continues to wait, or shows the result. Needs an operator's token. Ends with 0 when
+    the bytes are published, 3 when the gate refuses them or files are missing in quarantine, 4 when other chunks must
+    be proved first, 5 when the override has expired, cannot be used any more, or main has moved since the FAIL.
 
     \b
     Examples:
       pvdm break-glass publish 5f0c…e1 --url https://steward.example:8181 --token-file token
       pvdm break-glass publish 5f0c…e1 --json | jq .outcome
     """
-    from pvdm.durable.outcome import Committed, Published, unwatched
+    from pvdm.durable.outcome import Committed, PublicationTime, ignore_progress
     from pvdm.durable.run import publish_override
 
-    watch = unwatched if wants_json() else watch_steps()
+    watch = ignore_progress if wants_json() else watch_steps()
     with service.connect() as client:
         outcome = publish_override(client, override_id, watch)
     if not wants_json() and isinstance(outcome, Committed):
-        verb = "are" if outcome.published is Published.NOW else "have been"
+        verb = "are" if outcome.published is PublicationTime.NOW else "have been"
         say(f"*** BREAK-GLASS: rows that failed {verb} published in {outcome.table} ***", style=ALERT)
     finish(outcome)
 

@@ -52,7 +52,7 @@ def quarantine_list(*, table: str | None, service: Service) -> None:
 
 @quarantine.command("remove", short_help="Remove files of failed attempts for good.")
 @click.argument("table", metavar="[TABLE]", required=False)
-@click.option("--older-than", type=DURATION_TYPE, metavar="DURATION", help="What failed longer ago, such as 90d.")
+@click.option("--older-than", type=DURATION_TYPE, metavar="DURATION", help="Failed longer ago than this, such as 90d.")
 @click.option("--attempt", "attempt_ids", multiple=True, metavar="ATTEMPT_ID", help="This attempt; may be repeated.")
 @click.option("--reason", required=True, metavar="TEXT", help="Why; the ledger keeps it with your name.")
 @click.option("--dry-run", is_flag=True, help="Only show what would be removed.")
@@ -87,6 +87,8 @@ def quarantine_remove(
             if each.attempt_id in attempt_ids
             or (older_than is not None and each.age_seconds * MICROS_PER_SECOND > older_than)
         ]
+        if table is not None and (others := set(attempt_ids) - {each.attempt_id for each in selected}):
+            raise click.UsageError(f"no quarantined attempt of {table}: {min(others)}")
         removable = [each for each in selected if each.undecided is None]  # `undecided`: why it may still be published
         kept = [each for each in selected if each.undecided is not None]
         # Ids are sent as they were given: the Steward refuses unknown ones, and attempts that may still be published.
@@ -94,8 +96,8 @@ def quarantine_remove(
         removed = [] if dry_run else list(_remove(client, ids, reason))
     removed_json = [view_json(each) for each in (removable if dry_run else removed)]
     document = {"dry_run": dry_run, "removed": removed_json, "kept": [view_json(each) for each in kept]}
-    removed_ids = {each.attempt_id for each in removed}
-    printed = [each for each in selected if dry_run or each.undecided is not None or each.attempt_id in removed_ids]
+    done_ids = {each.attempt_id for each in removable} if dry_run else {each.attempt_id for each in removed}
+    printed = [each for each in selected if each.undecided is not None or each.attempt_id in done_ids]
     total = _total_line(removable, "would be removed" if dry_run else "removed")
     say_result(document, [*(line for each in printed for line in _attempt_lines(each)), total])
 

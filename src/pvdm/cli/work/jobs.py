@@ -15,7 +15,7 @@ import click
 from pvdm.cli.common.commands import wants_json
 from pvdm.cli.common.options import Service, option_group, parse_pairs
 from pvdm.cli.common.output import output_to_stderr
-from pvdm.cli.common.screen import ALERT, Line, notice, say, say_aside, say_error, say_json, say_lines
+from pvdm.cli.common.screen import ALERT, Line, notice, say, say_error, say_json, say_lines, say_on_stderr
 from pvdm.errors import Code
 from pvdm.model.printable import counted
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pvdm.durable.outcome import Committed, Outcome, Step, Watch
 
 _NO_ROWS_NOW: Final = "0 rows: the source has no row for these parameters"
-_NO_ROWS_THEN: Final = "0 rows: the source had no row for these parameters when they were published"
+_NO_ROWS_THEN: Final = "0 rows: the source had no row for these parameters at its publication"
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,7 @@ workload_option = click.option(
 
 
 def load_job(text: str) -> Build:
-    """The function that `module:function` names, also from the current folder."""
+    """The function that `module:function` names; the module may be in the current folder."""
     module, sign, name = text.partition(":")
     if not sign or not module or not name.isidentifier():
         raise Code.JOB_INVALID("the job's name cannot be read", expected="module:function", got=ascii(text)[:120])
@@ -150,12 +150,12 @@ def _import_hint(module: str, function: str, here: str) -> str:
 def open_coordinator(service: Service, job: Job) -> Iterator[Coordinator]:
     """A Coordinator with the caller's token; Spark starts with the first staged chunk, unless the job is small."""
     from pvdm.durable.coordinator import Coordinator
-    from pvdm.durable.outcome import unwatched
+    from pvdm.durable.outcome import ignore_progress
 
-    watch = unwatched if wants_json() else watch_steps()
+    watch = ignore_progress if wants_json() else watch_steps()
     with service.connect() as client, job.spark(client) as spark:
         if not wants_json():
-            client.when_waiting(lambda: say_aside(f"waiting for the Steward at {client.url} ..."))
+            client.when_waiting(lambda: say_on_stderr(f"waiting for the Steward at {client.url} ..."))
         with Coordinator(client, spark, stage_seconds=job.stage_seconds, watch=watch) as opened:
             yield opened
 
@@ -173,12 +173,12 @@ def watch_steps() -> Watch:
         nonlocal last_line
         if step.note is not None:
             notice(step.note)
-        line = f"[{step.done}/{step.total}] chunk {step.chunk_id}: {step.doing.value}"
+        line = f"[{step.done}/{step.total}] chunk {step.chunk_id}: {step.activity.value}"
         line += f" (attempt {step.attempt})" if (step.attempt or 1) > 1 else ""
         line += f": {step.problem}" if step.problem else ""
         if line != last_line:
             last_line = line
-            say_aside(line)
+            say_on_stderr(line)
 
     return watch
 
@@ -199,13 +199,13 @@ def finish(outcome: Outcome) -> None:
 
 def committed_lines(outcome: Committed) -> Iterator[Line]:
     """The published workload and its chunks; overrides, earlier publications and missing rows are marked."""
-    from pvdm.durable.outcome import Published
+    from pvdm.durable.outcome import PublicationTime
 
-    extent, published_before = outcome.extent, outcome.published is Published.BEFORE
+    extent, published_before = outcome.extent, outcome.published is PublicationTime.BEFORE
     yield str(outcome), "green"
     if published_before:
         yield "*** nothing was published now: an earlier run of this workload id published it ***", ALERT
-    elif outcome.published is Published.PARTLY_NOW:
+    elif outcome.published is PublicationTime.PARTLY_NOW:
         count = sum(1 for each in outcome.chunks if each.before)
         yield f"  {counted(count, 'chunk')} of them had been published by an earlier run", None
     if outcome.source_moved is not None:
@@ -223,7 +223,7 @@ def committed_lines(outcome: Committed) -> Iterator[Line]:
 
 
 def override_text(attempt: AttemptView) -> str:
-    """The override that published a FAIL."""
+    """A text which says that an override, and no proof, published the attempt."""
     classes = ", ".join(each.value for each in attempt.classes)
     by = "override" if attempt.override_id is None else f"override {attempt.override_id}"
     return f"published by {by}, not by proof: its verdict is FAIL ({classes})"

@@ -8,7 +8,7 @@ import click
 
 from pvdm.cli.common.commands import command, wants_json
 from pvdm.cli.common.options import Service, parse_pairs, service_options
-from pvdm.cli.common.screen import Line, say_aside, say_result
+from pvdm.cli.common.screen import Line, say_on_stderr, say_result
 from pvdm.cli.table.open_workloads import summarize
 from pvdm.cli.work.jobs import Job, finish, job_options, job_output, open_coordinator, param_option, workload_option
 from pvdm.model.printable import view_json
@@ -56,10 +56,10 @@ def publish(
     """Verify and publish a branch that an unmodified Spark job has staged, for example with `spark.wap.branch`.
 
     The Steward reads the branch and the contract's source itself, and publishes copies of the files. It deletes the
-    branch after the publication; after a FAIL the branch stays. It leaves the job's own files; `pvdm orphans --remove`
-    removes them. A failed branch is tried again, or replaced by another, only with --reason. While the branch is
-    verified, and after a PASS, the workload id accepts no other branch, nor this one if it was written to since: use
-    another id. Needs a producer's token.
+    branch after the publication; after a FAIL the branch stays. The job's own files stay too; `pvdm orphans --remove`
+    removes them. To try a failed branch again, or to replace it by another, give --reason. While a branch is verified,
+    and after its PASS, the workload id accepts only this branch as it was: for anything else use another id. Needs a
+    producer's token.
 
     \b
     Examples:
@@ -70,10 +70,10 @@ def publish(
     no_job = Job(name=None, small=True, master=None, conf=(), stage_seconds=None)  # the branch is staged already
     with open_coordinator(service, no_job) as opened:
         outcome = opened.publish(workload_id, table, branch, values, reason=reason)
-    from pvdm.durable.outcome import Committed, Published
+    from pvdm.durable.outcome import Committed, PublicationTime
 
-    if not wants_json() and isinstance(outcome, Committed) and outcome.published is Published.NOW:
-        say_aside(f"branch {branch} is deleted: {table} uses the Steward's copies of its files; {_ORPHANS_NOTE}")
+    if not wants_json() and isinstance(outcome, Committed) and outcome.published is PublicationTime.NOW:
+        say_on_stderr(f"branch {branch} is deleted: {table} uses the Steward's copies of its files; {_ORPHANS_NOTE}")
     finish(outcome)
 
 
@@ -103,10 +103,10 @@ def repair(*, workload_id: str, reason: str, job: Job, service: Service) -> None
 def abandon(*, workload_id: str, reason: str, service: Service) -> None:
     """Abandon a workload, as an operator: its live attempts are rolled back and their files removed.
 
-    Chunks that are published stay. If rows of an append are published, the workload keeps its claim, also on rows that
-    are not: no other workload id can append those. The output says how to publish them (`way_on` in --json). Any other
-    workload can be published whole under another id. Abandoning again changes nothing; for a complete workload the
-    command changes nothing and ends with 4.
+    Chunks that are published stay. If some rows of an append are published, the workload keeps its claim on all of its
+    rows: no other workload id can append the rest. The output says how to publish the rest (`way_on` in --json). In
+    all other cases the whole workload can be published under another id. Abandoning again changes nothing; for a
+    complete workload the command changes nothing and ends with 4.
 
     \b
     Examples:

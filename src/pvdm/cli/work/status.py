@@ -90,14 +90,14 @@ def status(*, table: str | None, workload_id: str | None, service: Service, rows
 
 def _collect(client: StewardClient, rows: int) -> Status:
     return Status(
-        client.readiness(),
-        client.info(),
-        client.identity(),
-        _read_if_allowed(client.epochs),
-        _read_if_allowed(client.overrides),
-        _read_if_allowed(lambda: client.newest_workloads(limit=rows)),
-        _read_if_allowed(lambda: client.proofs(limit=rows)),
-        _read_if_allowed(lambda: client.jobs(limit=_LISTED_ROWS)),
+        readiness=client.readiness(),
+        info=client.info(),
+        identity=client.identity(),
+        epochs=_read_if_allowed(client.epochs),
+        overrides=_read_if_allowed(client.overrides),
+        workloads=_read_if_allowed(lambda: client.newest_workloads(limit=rows)),
+        proofs=_read_if_allowed(lambda: client.proofs(limit=rows)),
+        jobs=_read_if_allowed(lambda: client.jobs(limit=_LISTED_ROWS)),
     )
 
 
@@ -213,7 +213,7 @@ def show_table_or_workload(service: Service, table: str | None, workload_id: str
         raise click.UsageError("a table or a workload, not both")
     with service.connect() as client:
         if workload_id is not None:
-            workload = client.workload(workload_id, limit=1).workload
+            workload = client.workload(workload_id, limit=1).workload  # its chunks are fetched below
             chunks = client.chunks(workload_id, limit=rows)
             document: dict[str, object] = {"workload": view_json(workload), "chunks": _views_json(chunks)}
             say_result(document, _one_workload_lines(workload, chunks))

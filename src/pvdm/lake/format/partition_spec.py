@@ -218,7 +218,7 @@ def apply_transform(transform: Transform, source: Type, value: single_value.Valu
     if value is None or transform.name == "void":
         return None
     single_value.check_value(source, value)
-    match transform.name:
+    match transform.name:  # `or 1` is only for the type checker: `bucket` and `truncate` have a parameter
         case "identity":
             return value
         case "bucket":
@@ -279,8 +279,8 @@ def murmur3(data: bytes) -> int:
     """Murmur3 for x86, 32 bits, seed 0."""
     state = 0
     aligned_size = len(data) & ~3
-    for at in range(0, aligned_size, 4):
-        state ^= _mix(int.from_bytes(data[at : at + 4], "little"))
+    for start in range(0, aligned_size, 4):
+        state ^= _mix(int.from_bytes(data[start : start + 4], "little"))
         state = ((state << 13) | (state >> 19)) & _32_BITS
         state = (state * 5 + 0xE6546B64) & _32_BITS
     if aligned_size < len(data):

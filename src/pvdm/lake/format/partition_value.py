@@ -9,7 +9,7 @@ from uuid import UUID
 
 from pvdm.errors import Code, PvdmError
 from pvdm.lake.format.avro.schema import FixedNode, Node, OptionNode, PrimitiveNode
-from pvdm.lake.format.schema.single_value import Value, check_value, from_unscaled, unscaled
+from pvdm.lake.format.schema.single_value import PADDED_DECIMAL_BYTES, Value, check_value, from_unscaled, unscaled
 from pvdm.model.schema import DecimalType, FixedType, Kind, PrimitiveType, Type
 
 _PLAIN: Final = {
@@ -42,9 +42,9 @@ def decimal_bytes(precision: int) -> int:
     return int(10**precision - 1).bit_length() // 8 + 1
 
 
-def avro_value_type(kind: Type, defined: set[str]) -> Any:
+def avro_value_type(type_: Type, defined: set[str]) -> Any:
     """The Avro JSON of a type. A named type is written in full unless `defined` has its name, which is added."""
-    match kind:
+    match type_:
         case PrimitiveType(name) if name in _PLAIN:
             return _PLAIN[name]
         case PrimitiveType(name) if name in _ANNOTATED:
@@ -59,7 +59,7 @@ def avro_value_type(kind: Type, defined: set[str]) -> Any:
             annotations = {"logicalType": "decimal", "precision": precision, "scale": scale}
             return _avro_fixed(defined, f"decimal_{precision}_{scale}", decimal_bytes(precision), annotations)
         case _:
-            raise _mismatch("a type that partition values have", kind)
+            raise _mismatch("a type that partition values have", type_)
 
 
 def _avro_fixed(defined: set[str], name: str, size: int, annotations: dict[str, object]) -> Any:
@@ -90,9 +90,9 @@ def infer_type(node: Node) -> Type:
             raise _mismatch("a primitive Avro type", node)
 
 
-def require_type(kind: Type, node: Node) -> None:
+def require_type(type_: Type, node: Node) -> None:
     """Raise if the Avro type cannot hold the type's values or, for dates, times and UUIDs, has another logical type."""
-    match kind, node:
+    match type_, node:
         case (PrimitiveType(name), PrimitiveNode(base)) if name in _PLAIN:
             fits = base in {_PLAIN[name], _NARROWER.get(name)}
         case (PrimitiveType(name), PrimitiveNode(base, logical)) if name in _ANNOTATED:
@@ -101,12 +101,12 @@ def require_type(kind: Type, node: Node) -> None:
             fits = size == 16 and logical in {None, "uuid"}
         case (FixedType(length), FixedNode(size)):
             fits = size == length
-        case (DecimalType(precision, scale), FixedNode(size, "decimal", int(written_precision), written_scale)):
-            fits = written_precision <= precision and (written_scale or 0) == scale and 1 <= size <= 17
+        case (DecimalType(precision, scale), FixedNode(size, "decimal", int(digits), written_scale)):
+            fits = digits <= precision and (written_scale or 0) == scale and 1 <= size <= PADDED_DECIMAL_BYTES
         case _:
             fits = False
     if not fits:
-        raise _mismatch(str(kind), node)
+        raise _mismatch(str(type_), node)
 
 
 def inner_node(node: Node) -> Node:
@@ -114,28 +114,28 @@ def inner_node(node: Node) -> Node:
     return node.inner if isinstance(node, OptionNode) else node
 
 
-def from_raw(kind: Type, raw: Any) -> Value:
-    """The partition value of an Avro value; null stays null."""
+def from_avro(type_: Type, raw: Any) -> Value:
+    """The partition value of `raw`, a value as Avro stores it; null stays null."""
     if raw is None:
         return None
-    match kind:
+    match type_:
         case DecimalType():
-            return from_unscaled(kind, int.from_bytes(raw, "big", signed=True))
+            return from_unscaled(type_, int.from_bytes(raw, "big", signed=True))
         case PrimitiveType(Kind.UUID):
             return UUID(bytes=raw)
         case _:
-            check_value(kind, raw)
+            check_value(type_, raw)
             return raw
 
 
-def to_raw(kind: Type, value: Value) -> Any:
-    """The Avro value of a partition value."""
+def to_avro(type_: Type, value: Value) -> Any:
+    """The partition value as Avro stores it; null stays null."""
     if value is None:
         return None
-    check_value(kind, value)
-    match kind:
+    check_value(type_, value)
+    match type_:
         case DecimalType(precision):
-            return unscaled(kind, value).to_bytes(decimal_bytes(precision), "big", signed=True)
+            return unscaled(type_, value).to_bytes(decimal_bytes(precision), "big", signed=True)
         case PrimitiveType(Kind.UUID):
             return value.bytes
         case _:

@@ -102,7 +102,7 @@ class ViewMetadata:
     def from_json(cls, value: Json) -> ViewMetadata:
         """Read a parsed document. Raises if it is not valid."""
         metadata = _read(Node(value, "$"))
-        _judge(metadata)
+        _check(metadata)
         return metadata
 
     def to_bytes(self) -> bytes:
@@ -156,7 +156,7 @@ def _read_representation(node: Node) -> Representation:
 def _read(node: Node) -> ViewMetadata:
     require_view_format(node)
     for name in ("schemas", "versions", "version-log"):
-        node.array(name)
+        node.array(name)  # raises if it is absent, which `nodes` accepts
     return ViewMetadata(
         check_uuid(node.text("view-uuid"), node.at("view-uuid")),
         VIEW_FORMAT_VERSION,
@@ -172,7 +172,7 @@ def _read(node: Node) -> ViewMetadata:
     )
 
 
-def _judge(metadata: ViewMetadata) -> None:
+def _check(metadata: ViewMetadata) -> None:
     """Raise unless ids are unique and every schema and version that is referred to exists."""
     schema_ids = [schema.schema_id for schema in metadata.schemas]
     version_ids = [version.version_id for version in metadata.versions]
@@ -186,13 +186,10 @@ def _judge(metadata: ViewMetadata) -> None:
     known_ids = frozenset(schema_ids)
     for version in metadata.versions:
         if version.schema_id not in known_ids:
-            raise Code.ICEBERG_SCHEMA_INVALID(
-                f"version {version.version_id} of the view names a schema that the view does not have",
-                reason="schema_unknown",
-                expected=_one_of(schema_ids),
-                got=str(version.schema_id),
-                place=f"{version.place}.schema-id",
-            )
+            words = f"version {version.version_id} of the view names a schema that the view does not have"
+            expected, got, place = _one_of(schema_ids), str(version.schema_id), f"{version.place}.schema-id"
+            code = Code.ICEBERG_SCHEMA_INVALID
+            raise code(words, reason="schema_unknown", expected=expected, got=got, place=place)
 
 
 def _version_unknown(message: str, ids: Iterable[int], version_id: int, place: str) -> PvdmError:
@@ -247,7 +244,7 @@ class ViewDraft:
         if same_id is not None:
             self.versions.last_added = same_id
             return
-        _judge_queries(version)
+        _check_queries(version)
         version_id = max(version.version_id, max(self.versions, default=0) + 1)
         if not 0 < version.version_id <= version_id <= INT_LAST:
             expected = f"1 to {INT_LAST}, in a view whose highest version id is below {INT_LAST}"
@@ -276,7 +273,7 @@ class ViewDraft:
         if self.base is not None and not self.changed:
             return self.base
         if self.base is not None:
-            self._judge_dialects(self.base.current_version)
+            self._check_dialects(self.base.current_version)
         kept = self._choose_kept()
         raw: dict[str, Json] = dict(self.base.raw) if self.base else {}
         raw["view-uuid"] = self.view_uuid
@@ -302,7 +299,7 @@ class ViewDraft:
         return kept.union(others[: max(0, size - len(kept))])
 
     def _prune_log(self, kept: set[int]) -> list[Json]:
-        """The log without versions that are removed now, and the entries before them. Versions lost earlier stay."""
+        """The log without versions removed now and all entries before them. Versions that were lost earlier stay."""
         all_entries = read_objects(self.base.raw.get("version-log") if self.base else None)
         all_entries += [] if self.log_entry is None else [self.log_entry]
         entries: list[Json] = []
@@ -314,17 +311,15 @@ class ViewDraft:
                 entries.append(entry)
         return entries
 
-    def _judge_dialects(self, previous: ViewVersion) -> None:
+    def _check_dialects(self, previous: ViewVersion) -> None:
         """Raise if the next current version lacks a SQL dialect of the previous one, and no property allows this."""
         current = self.versions[self.current_id] if self.current_id is not None else previous
         lost = previous.dialects - current.dialects
         if lost and self.properties.get(DROP_DIALECT_PROPERTY, "false").lower() != "true":
-            raise Code.VIEW_INVALID(
-                reason="view_dialect_dropped",
-                expected=f"a query for {', '.join(sorted(previous.dialects))}",
-                got=", ".join(sorted(current.dialects)) or "none",
-                hint=f"to drop a dialect, set {DROP_DIALECT_PROPERTY}=true in the view's properties",
-            )
+            expected = f"a query for {', '.join(sorted(previous.dialects))}"
+            got = ", ".join(sorted(current.dialects)) or "none"
+            hint = f"to drop a dialect, set {DROP_DIALECT_PROPERTY}=true in the view's properties"
+            raise Code.VIEW_INVALID(reason="view_dialect_dropped", expected=expected, got=got, hint=hint)
 
 
 def new_view(request: Json, *, location: str, view_uuid: str, now_ms: int) -> ViewMetadata:
@@ -343,14 +338,14 @@ def new_view(request: Json, *, location: str, view_uuid: str, now_ms: int) -> Vi
 def apply_view_updates(base: ViewMetadata, updates: Sequence[Json], *, now_ms: int) -> ViewMetadata:
     """Apply the updates to `base`. Returns `base` if they change nothing."""
     draft = ViewDraft(base, now_ms=now_ms, view_uuid=base.view_uuid)
-    for node, kind in read_kinds(updates, "update", _UPDATES, max_count=VIEW_UPDATES_MAX, of="views"):
+    for node, kind in read_kinds(updates, "update", _UPDATES, max_count=VIEW_UPDATES_MAX, target="views"):
         _UPDATES[kind](draft, node)
     return draft.finish()
 
 
 def check_view_requirements(base: ViewMetadata, requirements: Sequence[Json]) -> None:
     """Raise a conflict if a required UUID is not the view's. Views have no other requirement."""
-    for node, _ in read_kinds(requirements, "requirement", (ASSERT_UUID,), max_count=VIEW_UPDATES_MAX, of="views"):
+    for node, _ in read_kinds(requirements, "requirement", (ASSERT_UUID,), max_count=VIEW_UPDATES_MAX, target="views"):
         if node.text("uuid").lower() != base.view_uuid.lower():
             raise Code.REQUIREMENT_FAILED(
                 reason="requirement_uuid", expected=abbreviate(node.text("uuid")), got=base.view_uuid, place=node.place
@@ -380,7 +375,7 @@ _UPDATES: Final[Mapping[str, Callable[[ViewDraft, Node], None]]] = MappingProxyT
 )
 
 
-def _judge_queries(version: ViewVersion) -> None:
+def _check_queries(version: ViewVersion) -> None:
     """Raise unless a new version has at least one query, only SQL, and at most one for each dialect."""
     dialects: set[str] = set()
     place = f"{version.place}.representations"

@@ -55,7 +55,7 @@ class Removal:
     columns: Columns
     constants: Mapping[int, Value]
     positions: Array
-    equalities: tuple[Equality, ...]
+    equalities: tuple[EqualityDelete, ...]
     vector: Array | None = None
 
     @classmethod
@@ -74,7 +74,7 @@ class Removal:
                 found.append(_read_positions(delete, data, file.location, read, columns.known_ids))
             else:
                 by_key.setdefault((delete.equality_ids, delete.is_hidden), []).append(delete)
-        equalities = tuple(Equality.load(columns, ids, files, fetch, read) for (ids, _), files in by_key.items())
+        equalities = tuple(EqualityDelete.load(columns, ids, files, fetch, read) for (ids, _), files in by_key.items())
         joined = pa.chunked_array(found, pa.int64()).unique()
         positions = joined.take(pc.array_sort_indices(joined))
         if vector is not None:
@@ -104,7 +104,7 @@ class Removal:
             # No row after the end of the vector is deleted.
             deleted.append(pa.concat_arrays([bits, pa.repeat(pa.scalar(False), rows - len(bits))]))
         low, high = (
-            bisect.bisect_left(self.positions, at, key=lambda each: int(each.as_py())) for at in (first, first + rows)
+            bisect.bisect_left(self.positions, end, key=lambda each: int(each.as_py())) for end in (first, first + rows)
         )
         if low < high:
             in_batch = self.positions.slice(low, high - low)
@@ -121,7 +121,7 @@ class _KeyColumn:
 
 
 @dataclass(frozen=True, slots=True)
-class Equality:
+class EqualityDelete:
     """The keys of equality deletes over one set of columns. Null equals null, NaN equals NaN, -0.0 is not 0.0.
 
     The keys are hidden if the manifests say that no row of the data file has one of them.
@@ -134,7 +134,7 @@ class Equality:
     @classmethod
     def load(
         cls, table: Columns, ids: Sequence[int], files: Sequence[DeleteFile], fetch: Fetch, read: BatchReader
-    ) -> Equality:
+    ) -> EqualityDelete:
         """Read the keys that these files delete. All of the files are hidden, or none."""
         columns = key_schema(ids, table.schema, table.other_schemas)
         resolution = Resolution(columns, table.defaults, {})
@@ -272,7 +272,7 @@ def _require_rows(file: DeleteFile, seen: int) -> None:
 
 
 def _read_positions(file: DeleteFile, data: bytes, location: str, read: BatchReader, known: frozenset[int]) -> Array:
-    """The positions that a delete file has for one data file. It is read in batches, since it may be for many files."""
+    """The positions that a delete file has for the data file at `location`. It may also have those of many others."""
     found: list[Array] = []
     seen = 0
     try:

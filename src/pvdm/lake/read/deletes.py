@@ -49,8 +49,8 @@ class DeleteFile:
 class ScanFile:
     """A live data file, and the delete files that apply to it.
 
-    `constants` has the values of identity partitions by column id. `record_count`, `sha256` and `first_split` come from
-    the table or from a list of files, and are compared with the bytes when the file is read.
+    `constants` has the values of identity partitions by column id. `record_count`, `sha256`, and the offset
+    `first_split` come from the table or from a list of files, and are compared with the bytes when the file is read.
     """
 
     location: str
@@ -87,7 +87,7 @@ class DeleteIndex:
     """The delete files of a snapshot by the data file that they may apply to."""
 
     def __init__(self, slots: Slots | None = None) -> None:
-        """`slots` are the table's columns by id."""
+        """`slots` are the table's columns at any depth, by id."""
         self._slots: Slots = slots or {}
         self._metrics: dict[DeleteFile, DataFile] = {}
         self._everywhere: list[DeleteFile] = []
@@ -209,17 +209,17 @@ def _is_all_null(field_id: int, slot: Field | Inner, file: DataFile) -> bool:
     return nulls is not None and nulls == file.value_counts.get(field_id)
 
 
-def _bounds_are_disjoint(field_id: int, kind: Type, data: DataFile, deletes: DataFile) -> bool:
+def _bounds_are_disjoint(field_id: int, type_: Type, data: DataFile, deletes: DataFile) -> bool:
     bounds = [
         None if each is None else each.get(field_id)
         for each in (data.lower_bounds, data.upper_bounds, deletes.lower_bounds, deletes.upper_bounds)
     ]
     if None in bounds:
         return False
-    if kind == _UUID:
+    if type_ == _UUID:
         return True  # some versions of Iceberg compare them as signed, others as unsigned
     try:
-        data_low, data_high, deletes_low, deletes_high = (decode_promoted(kind, bound or b"") for bound in bounds)
-        return compare(kind, data_low, deletes_high) > 0 or compare(kind, deletes_low, data_high) > 0
+        data_low, data_high, deletes_low, deletes_high = (decode_promoted(type_, bound or b"") for bound in bounds)
+        return compare(type_, data_low, deletes_high) > 0 or compare(type_, deletes_low, data_high) > 0
     except InputError:
         return True  # not a value of the type, or NaN: engines may differ

@@ -221,30 +221,29 @@ def declared_partition_fields(metadata: TableMetadata, names: Iterable[str]) -> 
     """
     header = header_of(metadata, metadata.default_spec_id, ManifestContent.DATA)
     known: dict[str, tuple[int, Type]] = {}
-    for field, kind in zip(header.spec.fields, header.partition_types(), strict=True):
-        if kind is None:
+    for field, type_ in zip(header.spec.fields, header.partition_types(), strict=True):
+        if type_ is None:
             continue
         if field.transform.name == "identity" and len(field.source_ids) == 1:
             column = metadata.current_schema.fields.get(field.source_ids[0])
-            known[column.name if column else field.name] = field.field_id, kind
-        known[field.name] = field.field_id, kind
+            known[column.name if column else field.name] = field.field_id, type_
+        known[field.name] = field.field_id, type_
     for name in names:
         if name not in known:
-            raise Code.PARTITION_UNKNOWN(
-                expected=", ".join(known) or "no partition",
-                got=ascii(name[:80])[1:-1],
-                hint="boundary.partition of the contract names fields of the target's partition spec",
-            )
+            expected, got = ", ".join(known) or "no partition", ascii(name[:80])[1:-1]
+            hint = "boundary.partition of the contract names fields of the target's partition spec"
+            raise Code.PARTITION_UNKNOWN(expected=expected, got=got, hint=hint)
     return {name: known[name] for name in names}
 
 
 def _declared_values(metadata: TableMetadata, partition: _Partition) -> dict[int, Any]:
     """The `value_key` of each declared value, by partition field id."""
-    types = declared_partition_fields(metadata, [name for name, _ in partition])
-    return {
-        types[name][0]: value_key(None if text is None else parse_literal(text, types[name][1]))
-        for name, text in partition
-    }
+    fields = declared_partition_fields(metadata, [name for name, _ in partition])
+    keys: dict[int, Any] = {}
+    for name, text in partition:
+        field_id, type_ = fields[name]
+        keys[field_id] = value_key(None if text is None else parse_literal(text, type_))
+    return keys
 
 
 def _live_data_files(metadata: TableMetadata, base_id: int, reader: FileReader) -> Iterator[tuple[int, DataFile]]:

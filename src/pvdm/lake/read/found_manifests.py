@@ -170,7 +170,7 @@ def read_manifest_hashes(text: str | None, count: int) -> tuple[str, ...] | None
     """The hashes of a list's manifests in its order; None if the header does not have one for each of them."""
     if text is None or len(text) != 64 * count or _HEX.fullmatch(text) is None:
         return None
-    return tuple(text[at : at + 64] for at in range(0, len(text), 64))
+    return tuple(text[start : start + 64] for start in range(0, len(text), 64))
 
 
 def hash_found_files(snapshot: Snapshot, listing: ManifestList, hashes: Mapping[str, str]) -> str:

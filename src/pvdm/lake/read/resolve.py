@@ -39,7 +39,7 @@ pc: Any = pyarrow.compute  # its stubs lack functions, and the results for an ar
 Array: TypeAlias = Any
 """An Arrow array of any type; the stubs have a class for each type."""
 
-_map: Final[Any] = pa.map_
+_map: Final[Any] = pa.map_  # its stubs lack the form with a field
 _WIDENED: Final = frozenset({(pa.int32(), pa.int64()), (pa.float32(), pa.float64())})
 _Slot = TypeVar("_Slot", Field, Inner)  # a field of a struct; or an element, key or value
 
@@ -82,30 +82,30 @@ class Resolution:
         self._schema = schema
         self._constants = constants
         self._filled = {**defaults, **constants}
-        self._as_is: pa.Schema | None = None
+        self._unchanged_schema: pa.Schema | None = None
         self.wanted = Schema(tuple(_make_optional(field, self._filled.keys()) for field in schema.fields))
         """The schema to read the file with: columns that can be filled are optional."""
 
     def apply(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The same rows in the schema's order and types."""
         given = batch.schema
-        if self._as_is is not None and given.equals(self._as_is):
+        if self._unchanged_schema is not None and given.equals(self._unchanged_schema):
             return batch
         arrays: list[Array] = []
-        as_is = given.names == list(self._schema.names)
+        is_unchanged = given.names == list(self._schema.names)
         for field in self._schema.fields:
             if field.name not in given.names:
                 arrays.append(self._fill(batch.num_rows, field))
                 continue
             array = batch.column(field.name)
             converted = self._convert(array, field)
-            as_is = as_is and converted is array
+            is_unchanged = is_unchanged and converted is array
             if field.field_id is not None and field.field_id in self._constants:
                 _require_constant(converted, self._constants[field.field_id], field)
-                as_is = False  # every batch is compared with the value
+                is_unchanged = False  # every batch is compared with the value
             arrays.append(converted)
-        if as_is:
-            self._as_is = given  # batches of the same types need no change
+        if is_unchanged:
+            self._unchanged_schema = given  # batches of the same types need no change
         return pa.RecordBatch.from_arrays(arrays, names=list(self._schema.names)) if arrays else batch
 
     def _convert(self, array: Array, slot: Field | Inner) -> Array:
@@ -143,9 +143,9 @@ class Resolution:
         return pa.StructArray.from_arrays(children, fields=named, mask=pc.is_null(array))
 
 
-def promote(array: Array, kind: Type) -> Array:
+def promote(array: Array, type_: Type) -> Array:
     """Cast values to the type if Iceberg promotes theirs to it. Otherwise return them as they are."""
-    given, wanted = array.type, arrow_type(kind)
+    given, wanted = array.type, arrow_type(type_)
     if pa.types.is_decimal(given) and pa.types.is_decimal(wanted):
         is_promotion = given.scale == wanted.scale and given.precision < wanted.precision
     elif given == pa.date32():
@@ -158,43 +158,43 @@ def promote(array: Array, kind: Type) -> Array:
         return array.cast(wanted)
     except pa.ArrowInvalid:
         words = "a value is out of range for its column's type"
-        raise VerificationError(Code.VALUE_OUT_OF_RANGE, words, expected=str(kind), got=str(given)) from None
+        raise VerificationError(Code.VALUE_OUT_OF_RANGE, words, expected=str(type_), got=str(given)) from None
 
 
-def repeat_value(value: Value, kind: Type, count: int) -> Array:
+def repeat_value(value: Value, type_: Type, count: int) -> Array:
     """An array of one value, or null, repeated."""
-    wanted: Any = arrow_type(kind)
+    wanted: Any = arrow_type(type_)
     if value is None:
         return pa.nulls(count, wanted)
-    return pa.repeat(to_scalar(value, kind), count)
+    return pa.repeat(to_scalar(value, type_), count)
 
 
-def to_scalar(value: Value, kind: Type) -> Any:
+def to_scalar(value: Value, type_: Type) -> Any:
     """A value as an Arrow scalar; a UUID as its bytes."""
-    wanted: Any = arrow_type(kind)
+    wanted: Any = arrow_type(type_)
     return pa.scalar(getattr(value, "bytes", value), wanted)
 
 
 def _make_optional(slot: _Slot, filled: Collection[int]) -> _Slot:
     """The slot, in which every column that can be filled is optional. Keys of maps stay as they are."""
-    kind: Type = slot.type
-    match kind:
+    type_: Type = slot.type
+    match type_:
         case StructType(fields):
-            kind = StructType(tuple(_make_optional(field, filled) for field in fields))
+            type_ = StructType(tuple(_make_optional(field, filled) for field in fields))
         case ListType(element):
-            kind = ListType(_make_optional(element, filled))
+            type_ = ListType(_make_optional(element, filled))
         case MapType(key, value):
-            kind = MapType(_make_optional(key, ()), _make_optional(value, filled))
+            type_ = MapType(_make_optional(key, ()), _make_optional(value, filled))
         case _:
             pass
-    return replace(slot, type=kind, required=slot.required and slot.field_id not in filled)
+    return replace(slot, type=type_, required=slot.required and slot.field_id not in filled)
 
 
-def _with_children(array: Array, kind: pa.DataType, children: list[Array]) -> Array:
+def _with_children(array: Array, type_: pa.DataType, children: list[Array]) -> Array:
     """The same lists or maps with other children."""
-    if kind == array.type:
+    if type_ == array.type:
         return array
-    return pa.Array.from_buffers(kind, len(array), array.buffers()[:2], offset=array.offset, children=children)
+    return pa.Array.from_buffers(type_, len(array), array.buffers()[:2], offset=array.offset, children=children)
 
 
 def _require_constant(array: Array, value: Value, field: Field) -> None:
@@ -205,11 +205,11 @@ def _require_constant(array: Array, value: Value, field: Field) -> None:
         raise Code.SOURCE_DAMAGED(words, reason="source_partition_lies", expected=expected, got="another value")
 
 
-def _is_all(array: Array, value: Value, kind: Type) -> bool:
+def _is_all(array: Array, value: Value, type_: Type) -> bool:
     """Whether each row has the value. NaN equals NaN, and negative zero is not zero."""
     if value is None:
         return bool(array.null_count == len(array))
-    expected = to_scalar(value, kind)
+    expected = to_scalar(value, type_)
     try:
         equal = pc.equal(array.cast(expected.type), expected)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
@@ -243,9 +243,9 @@ _PRIMITIVES: Final[dict[Kind, pa.DataType]] = {
 }
 
 
-def arrow_type(kind: Type) -> pa.DataType:
+def arrow_type(type_: Type) -> pa.DataType:
     """The Arrow type for values of a model type."""
-    match kind:
+    match type_:
         case PrimitiveType(primitive):
             return _PRIMITIVES[primitive]
         case FixedType(length):

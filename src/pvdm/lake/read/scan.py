@@ -170,15 +170,15 @@ def _identity_fields(header: ManifestHeader, schema: Schema) -> dict[int, int]:
     """The ids of partition fields with the transform identity, by column id. Raises if a date column was promoted."""
     found: dict[int, int] = {}
     columns = source_types(schema)
-    for part, kind in zip(header.spec.fields, header.partition_types(), strict=True):
+    for part, type_ in zip(header.spec.fields, header.partition_types(), strict=True):
         if part.transform.name != "identity" or len(part.source_ids) != 1:
             continue
         column = part.source_ids[0]
-        column_type = columns.get(column, kind)
-        if DATE in (kind, column_type) and kind != column_type:
+        column_type = columns.get(column, type_)
+        if DATE in (type_, column_type) and type_ != column_type:
             words = f"partition {part.name[:80]!a} has values of a type that its column no longer has"
             expected = str(column_type)
-            raise Code.SNAPSHOT_UNUSABLE(words, reason="partition_type_changed", expected=expected, got=str(kind))
+            raise Code.SNAPSHOT_UNUSABLE(words, reason="partition_type_changed", expected=expected, got=str(type_))
         found[column] = part.field_id
     return found
 

@@ -40,12 +40,10 @@ class Vectors:
         blob = self._find_blob(file, read_blobs(data))
         positions = read_positions(_unframe(data[blob.offset : blob.end]))
         count = blob.properties.get(_COUNT_PROPERTY)
-        if not (count == str(file.record_count) and positions.count == file.record_count):
-            raise _refused(
-                "deletion_vector_count_lies",
-                f"{positions.count} positions, as it has",
-                f"{file.record_count} by the manifest, {count!a:.40} by the footer",
-            )
+        if count != str(file.record_count) or positions.count != file.record_count:
+            expected = f"{positions.count} positions, as it has"
+            got = f"{file.record_count} by the manifest, {count!a:.40} by the footer"
+            raise _refused("deletion_vector_count_lies", expected, got)
         bits = pa.py_buffer(positions.data)
         found: Array = pa.Array.from_buffers(pa.bool_(), 8 * len(positions.data), [None, bits])
         if len(found) > rows and pc.any(found.slice(rows), min_count=0).as_py():
@@ -80,8 +78,8 @@ class Vectors:
             if (named.location, named.offset, named.length) == (file.location, blob.offset, blob.length):
                 return
             count = blob.properties.get(_COUNT_PROPERTY, "")
-            has_no_more = bool(_NUMBER.fullmatch(count)) and int(count) <= named.record_count
-            if has_no_more and named.sequence_number > file.sequence_number:
+            is_not_larger = bool(_NUMBER.fullmatch(count)) and int(count) <= named.record_count
+            if is_not_larger and named.sequence_number > file.sequence_number:
                 return
         expected = "vectors of the snapshot, or older ones that a newer one has replaced"
         raise _refused("deletion_vector_stray", expected, f"another for {referenced}")
@@ -225,23 +223,23 @@ class _Container:
 
 
 class _BitmapReader:
-    """Reads bytes from the front."""
+    """Reads a bitmap's bytes in order, from `position` on."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
-        self.at = 0
+        self.position = 0
 
     def take(self, size: int) -> bytes:
-        found = self.data[self.at : self.at + size]
+        found = self.data[self.position : self.position + size]
         if len(found) != size:
             raise _invalid(f"{size} bytes more", f"{len(found)}")
-        self.at += size
+        self.position += size
         return found
 
-    def number(self, size: int) -> int:
+    def read_number(self, size: int) -> int:
         return int.from_bytes(self.take(size), "little")
 
-    def shorts(self, count: int) -> tuple[int, ...]:
+    def read_shorts(self, count: int) -> tuple[int, ...]:
         return struct.unpack(f"<{count}H", self.take(2 * count))
 
 
@@ -250,8 +248,8 @@ def read_positions(data: bytes) -> Bits:
     reader = _BitmapReader(data)
     bits, total, last_key = bytearray(), 0, -1
     # The count may be anything: each bitmap takes bytes, so that reading ends with the data.
-    for _ in range(reader.number(8)):
-        key = reader.number(4)
+    for _ in range(reader.read_number(8)):
+        key = reader.read_number(4)
         if not last_key < key <= _KEY_LAST:
             raise _invalid(f"a key above {last_key}, of 31 bits", str(key))
         last_key = key
@@ -261,30 +259,30 @@ def read_positions(data: bytes) -> Bits:
         if containers:  # the key is 0: all positions under other keys are above the limit
             bits = _read_containers(reader, containers)
             total = sum(each.count for each in containers)
-    if reader.at != len(data):
-        raise _invalid("nothing behind the last bitmap", f"{len(data) - reader.at} bytes")
+    if reader.position != len(data):
+        raise _invalid("nothing behind the last bitmap", f"{len(data) - reader.position} bytes")
     return Bits(bits, total)
 
 
 def _read_header(reader: _BitmapReader) -> list[_Container]:
     """Read the header of a 32-bit bitmap: keys, counts and kinds of its containers."""
-    start = reader.at
-    cookie = reader.number(4)
+    start = reader.position
+    cookie = reader.read_number(4)
     if cookie == _COOKIE_NO_RUNS:
-        size = reader.number(4)
+        size = reader.read_number(4)
         if size > _CONTAINERS_MAX:
             raise _invalid(f"at most {_CONTAINERS_MAX} containers", str(size))
         run_flags, has_offsets = 0, True
     elif cookie & 0xFFFF == _COOKIE:
         size = (cookie >> 16) + 1
-        run_flags = reader.number((size + 7) // 8)
+        run_flags = reader.read_number((size + 7) // 8)
         if run_flags >> size:
             raise _invalid(f"{size} flags, one for each container", "more")
         has_offsets = size >= _OFFSETS_FROM
     else:
         raise _invalid("a bitmap in its portable form", f"{cookie:#010x}")
-    pairs = reader.shorts(2 * size)
-    containers = [_Container(pairs[2 * at], pairs[2 * at + 1] + 1, bool(run_flags >> at & 1)) for at in range(size)]
+    pairs = reader.read_shorts(2 * size)
+    containers = [_Container(pairs[2 * i], pairs[2 * i + 1] + 1, bool(run_flags >> i & 1)) for i in range(size)]
     if any(low.key >= high.key for low, high in pairwise(containers)):
         raise _invalid("containers with ascending keys", "another order")
     if has_offsets:
@@ -295,14 +293,15 @@ def _read_header(reader: _BitmapReader) -> list[_Container]:
 def _require_offsets(reader: _BitmapReader, start: int, containers: list[_Container]) -> None:
     """Raise if an offset is wrong: some readers use the offsets, others do not."""
     given = struct.unpack(f"<{len(containers)}I", reader.take(4 * len(containers)))
-    at = reader.at
+    expected = reader.position - start
     for container, offset in zip(containers, given, strict=True):
-        if offset != at - start:
-            raise _invalid(f"a container at {at - start}", f"an offset of {offset}")
+        if offset != expected:
+            raise _invalid(f"a container at {expected}", f"an offset of {offset}")
         if container.has_runs:
-            at += 2 + 4 * int.from_bytes(reader.data[at : at + 2], "little")
+            run_count = reader.data[start + expected : start + expected + 2]
+            expected += 2 + 4 * int.from_bytes(run_count, "little")
         else:
-            at += 2 * container.count if container.count <= _ARRAY_POSITIONS_MAX else _CONTAINER_BYTES
+            expected += 2 * container.count if container.count <= _ARRAY_POSITIONS_MAX else _CONTAINER_BYTES
 
 
 def _read_containers(reader: _BitmapReader, containers: list[_Container]) -> bytearray:
@@ -316,7 +315,7 @@ def _read_containers(reader: _BitmapReader, containers: list[_Container]) -> byt
             if int.from_bytes(block, "little").bit_count() != each.count:
                 raise _invalid(f"{each.count} positions in a container", "another number")
         else:
-            block = _bits_of_array(reader.shorts(each.count))
+            block = _bits_of_array(reader.read_shorts(each.count))
         bits[each.key * _CONTAINER_BYTES : (each.key + 1) * _CONTAINER_BYTES] = block
     return bits
 
@@ -333,7 +332,7 @@ def _bits_of_array(values: tuple[int, ...]) -> bytearray:
 def _bits_of_runs(container: _Container, reader: _BitmapReader) -> bytearray:
     """The bits of a container of runs, each a start and the number of further positions. Raises if two runs touch."""
     block, total, end = bytearray(_CONTAINER_BYTES), 0, -1
-    pairs = reader.shorts(2 * reader.number(2))
+    pairs = reader.read_shorts(2 * reader.read_number(2))
     for start, more in zip(pairs[::2], pairs[1::2], strict=True):
         if start <= end or start + more >= _CONTAINER_POSITIONS:
             raise _invalid("runs apart from each other, inside their container", f"one from {start}")

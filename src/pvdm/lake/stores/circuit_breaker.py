@@ -32,7 +32,7 @@ class CircuitBreaker:
                 if now - self._silent_at < OPEN_SECONDS:
                     seconds = int(now - self._silent_at)
                     raise TimeoutError(errno.ETIMEDOUT, f"a call {seconds} seconds ago got no answer")
-                # This call tries the server again. For others the breaker stays open until this call has an answer.
+                # This call tries the server again. For other calls the breaker stays open until this one is answered.
                 self._silent_at = now
             return now
 
@@ -42,7 +42,7 @@ class CircuitBreaker:
             self._answered_at, self._silent_at = self._clock(), None
 
     def record_silence(self, begun: float) -> None:
-        """Record that a call got no answer, unless another call got one after this call began."""
+        """Record that a call, `begun` at this time, got no answer. Do nothing if another call got one since then."""
         with self._lock:
             if self._answered_at < begun:
                 self._silent_at = self._clock()

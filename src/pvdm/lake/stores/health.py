@@ -108,14 +108,13 @@ class FolderHealth(_Health):
                 reason = "steward_folder_missing"
                 return Code.STEWARD_FOLDER_UNAVAILABLE(reason=reason, expected=str(folder), got="none")
             if folder not in self._only_read:
-                _try_to_write(next(each for each in (folder, *folder.parents) if each.is_dir()))
+                nearest_existing = next(each for each in (folder, *folder.parents) if each.is_dir())
+                _try_to_write(nearest_existing)
         except OSError as error:
             is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
             hint = "make room; failed work is tried again" if is_full else "check the folder's rights and its mount"
-            expected, got = f"room and rights in {folder}", str(error.strerror)
-            return Code.STEWARD_FOLDER_UNAVAILABLE(
-                reason="steward_folder_unwritable", expected=expected, got=got, hint=hint
-            )
+            expected, got, reason = f"room and rights in {folder}", str(error.strerror), "steward_folder_unwritable"
+            return Code.STEWARD_FOLDER_UNAVAILABLE(reason=reason, expected=expected, got=got, hint=hint)
         return None
 
 

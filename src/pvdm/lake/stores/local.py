@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from pvdm.lake.paths import Location
-from pvdm.lake.stores.store import PIECE_BYTES, UNFINISHED_PREFIX, FileFacts, ListedFile, Reading, WriteHooks
+from pvdm.lake.stores.store import PIECE_BYTES, UNFINISHED_PREFIX, FileFacts, FileStream, ListedFile, WriteHooks
 
 _MODE: Final = 0o644
 _DURABLE_FOLDERS_MAX: Final = 10_000
@@ -55,25 +55,25 @@ class LocalStore:
     def __init__(self, root: Path) -> None:
         self._folders = Folders(root)
 
-    def start_reading(self, place: Location) -> Reading:
-        """Begin to read a plain file. Reading raises OSError for a link or folder."""
-        return Reading(None, _pieces(place))
+    def start_reading(self, place: Location) -> FileStream:
+        """Begin to read a plain file. Reading the first piece raises OSError for a link or folder."""
+        return FileStream(None, _read_pieces(place))
 
     def read_end(self, place: Location, size: int) -> bytes:
         """The last bytes; only these are read."""
-        with _opened(place) as file:
+        with _open_plain_file(place) as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - size))
             return file.read(size)
 
     def facts(self, place: Location) -> FileFacts:
         """The size; a disk keeps no versions."""
-        with _opened(place) as file:
+        with _open_plain_file(place) as file:
             return FileFacts(os.fstat(file.fileno()).st_size, None)
 
     def put_new(self, place: Location, data: bytes, hooks: WriteHooks) -> None:
         """Write and sync a temporary file, and link it to its name. Unlike a rename, a link never replaces a file."""
         path = place.local
-        with self._temporary(path, data, hooks) as temporary:
+        with self._write_temporary(path, data, hooks) as temporary:
             try:
                 os.link(temporary, path)
             finally:
@@ -84,7 +84,7 @@ class LocalStore:
     def put(self, place: Location, data: bytes, hooks: WriteHooks) -> None:
         """Write and sync a temporary file, and rename it."""
         path = place.local
-        with self._temporary(path, data, hooks) as temporary:
+        with self._write_temporary(path, data, hooks) as temporary:
             temporary.replace(path)
             hooks.after_name()
             sync_folder(path.parent)
@@ -115,13 +115,13 @@ class LocalStore:
     def make_durable(self, places: Sequence[Location]) -> None:
         """Sync each file, then every readable folder above them once."""
         for place in places:
-            with _opened(place) as file:
+            with _open_plain_file(place) as file:
                 os.fsync(file.fileno())
         folders = {place.local.parent for place in places}
         for folder in folders:
             sync_folder(folder)
         for above in {above for folder in folders for above in folder.parents} - folders:
-            with contextlib.suppress(PermissionError):  # the Steward may not read it: no job made anything in it
+            with contextlib.suppress(PermissionError):  # jobs create nothing in folders that the Steward cannot read
                 sync_folder(above)
 
     def forget(self, folder: Path) -> None:
@@ -129,8 +129,8 @@ class LocalStore:
         self._folders.forget(folder)
 
     @contextlib.contextmanager
-    def _temporary(self, path: Path, data: bytes, hooks: WriteHooks) -> Iterator[Path]:
-        """A synced temporary file of these bytes in the folder of `path`. It is removed after an OSError."""
+    def _write_temporary(self, path: Path, data: bytes, hooks: WriteHooks) -> Iterator[Path]:
+        """Write and sync a temporary file in the folder of `path`. It is removed after an OSError."""
         temporary = path.parent / f"{UNFINISHED_PREFIX}{secrets.token_hex(8)}"
         try:
             try:
@@ -167,14 +167,14 @@ def _write_synced(path: Path, data: bytes, before_sync: Callable[[], None]) -> N
         os.fsync(file.fileno())
 
 
-def _pieces(place: Location) -> Iterator[bytes]:
-    with _opened(place) as file:
+def _read_pieces(place: Location) -> Iterator[bytes]:
+    with _open_plain_file(place) as file:
         while piece := file.read(PIECE_BYTES):
             yield piece
 
 
 @contextlib.contextmanager
-def _opened(place: Location) -> Iterator[io.FileIO]:
+def _open_plain_file(place: Location) -> Iterator[io.FileIO]:
     """Open a plain file. Raises OSError for links, folders and devices."""
     descriptor = os.open(place.local, _PLAIN_FILE)
     # Before `fdopen`, which raises another error for a folder and leaves its descriptor open.

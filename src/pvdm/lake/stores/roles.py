@@ -87,9 +87,9 @@ def policy_with_seal(policy: str | None, role: Role, prefix: Location, *, until:
     """
     document = _parse(policy)
     seals: dict[int, list[str]] = {}
-    for each in document["Statement"]:
-        if (end := _end_of(each)) is not None and end > now:
-            seals.setdefault(end, []).extend(_texts(each.get("Resource")))
+    for end, seal in _seals_of(document):
+        if end > now:
+            seals.setdefault(end, []).extend(_texts(seal.get("Resource")))
     resource = _resource(role, prefix)
     if not any(resource in resources for end, resources in seals.items() if end >= until):
         rounded_up = -(-until // SEAL_STEP_SECONDS) * SEAL_STEP_SECONDS
@@ -107,9 +107,8 @@ def is_sealed(policy: str | None, role: Role, prefix: Location, *, until: int) -
     """Whether the policy has a seal on the prefix until that time or longer, in seconds since 1970."""
     resource = _resource(role, prefix)
     return any(
-        end >= until and resource in _texts(each.get("Resource")) and _denies(each, role)
-        for each in _parse(policy)["Statement"]
-        if (end := _end_of(each)) is not None
+        end >= until and resource in _texts(seal.get("Resource")) and _denies(seal, role)
+        for end, seal in _seals_of(_parse(policy))
     )
 
 
@@ -130,8 +129,13 @@ def _seal(role: Role, end: int, resources: Sequence[str]) -> Document:
     }
 
 
+def _seals_of(document: Document) -> list[tuple[int, Document]]:
+    """The seals among the policy's statements, each with its end."""
+    return [(end, each) for each in document["Statement"] if (end := _end_of(each)) is not None]
+
+
 def _end_of(statement: Any) -> int | None:
-    """The end of a seal; None for other statements."""
+    """The end of a seal in seconds since 1970; None for other statements."""
     found = _SEAL_ID.fullmatch(str(statement.get("Sid", ""))) if isinstance(statement, dict) else None
     return None if found is None else int(found[1])
 
@@ -213,12 +217,10 @@ class Sts:
             found = call_store(self._client.assume_role, **session, DurationSeconds=seconds)["Credentials"]
         except OSError as error:
             rights = "check that the role trusts the Steward, and that the Steward may assume it"
-            raise Code.STORAGE_UNAVAILABLE(
-                reason="credentials_unavailable",
-                expected=f"a session of {role.arn}",
-                got=error.strerror or type(error).__name__,
-                hint="try again later" if isinstance(error, TimeoutError) else rights,
-            ) from None
+            hint = "try again later" if isinstance(error, TimeoutError) else rights
+            expected, got = f"a session of {role.arn}", error.strerror or type(error).__name__
+            reason = "credentials_unavailable"
+            raise Code.STORAGE_UNAVAILABLE(reason=reason, expected=expected, got=got, hint=hint) from None
         secret, token = (Secret(found[key].encode()) for key in ("SecretAccessKey", "SessionToken"))
         credentials = S3Credentials(found["AccessKeyId"], secret, token)
         return VendedCredentials(credentials, int(found["Expiration"].timestamp()))

@@ -12,9 +12,9 @@ from typing import Any, Final
 from pvdm.lake.paths import Location
 from pvdm.lake.stores.circuit_breaker import breaker_of
 from pvdm.lake.stores.s3_client import S3Settings, call_store, open_client
-from pvdm.lake.stores.store import PIECE_BYTES, FileFacts, ListedFile, Reading, WriteHooks
+from pvdm.lake.stores.store import PIECE_BYTES, FileFacts, FileStream, ListedFile, WriteHooks
 
-_WRITE_TRIES: Final = 4
+_WRITE_TRIES: Final = 4  # of `put`; a try fails if another writer creates, changes or deletes the object meanwhile
 
 
 class S3Store:
@@ -25,12 +25,12 @@ class S3Store:
         self.client = open_client(settings)
         weakref.finalize(self, self.client.close)
 
-    def start_reading(self, place: Location) -> Reading:
+    def start_reading(self, place: Location) -> FileStream:
         """Begin to read one version. After a broken connection, reading continues at the same byte of this version."""
-        answer = call_store(self.client.get_object, **_object(place))
-        return Reading(answer.get("VersionId"), self._pieces(place, answer))
+        answer = call_store(self.client.get_object, **_object_arguments(place))
+        return FileStream(answer.get("VersionId"), self._read_pieces(place, answer))
 
-    def _pieces(self, place: Location, answer: Any) -> Iterator[bytes]:
+    def _read_pieces(self, place: Location, answer: Any) -> Iterator[bytes]:
         tag, size, seen = answer["ETag"], answer["ContentLength"], 0
         for tries_left in reversed(range(self.settings.tries)):
             try:
@@ -43,7 +43,7 @@ class S3Store:
                     raise
             finally:
                 answer["Body"].close()  # also if the caller stops before the end
-            answer = call_store(self.client.get_object, **_object(place), Range=f"bytes={seen}-", IfMatch=tag)
+            answer = call_store(self.client.get_object, **_object_arguments(place), Range=f"bytes={seen}-", IfMatch=tag)
 
     def _read_and_close(self, place: Location, answer: Any, max_bytes: int | None = None) -> bytes:
         """The body of a response, or its first `max_bytes` bytes."""
@@ -64,17 +64,17 @@ class S3Store:
         """The last bytes; only these are read."""
         if size == 0 or self.facts(place).size == 0:
             return b""
-        answer = call_store(self.client.get_object, **_object(place), Range=f"bytes=-{size}")
+        answer = call_store(self.client.get_object, **_object_arguments(place), Range=f"bytes=-{size}")
         return self._read_and_close(place, answer)
 
     def facts(self, place: Location) -> FileFacts:
         """The size and the current version."""
-        answer = call_store(self.client.head_object, **_object(place))
+        answer = call_store(self.client.head_object, **_object_arguments(place))
         return FileFacts(answer["ContentLength"], answer.get("VersionId"))
 
     def read_tagged(self, place: Location, max_bytes: int) -> tuple[bytes, str]:
         """The bytes, at most one more than `max_bytes`, and the object's ETag, for `swap`."""
-        answer = call_store(self.client.get_object, **_object(place))
+        answer = call_store(self.client.get_object, **_object_arguments(place))
         return self._read_and_close(place, answer, max_bytes + 1), answer["ETag"]
 
     def put_new(self, place: Location, data: bytes, hooks: WriteHooks) -> None:
@@ -117,7 +117,7 @@ class S3Store:
         """Write under a condition. Writes that conflict are sent again; AWS's library may also send a write twice."""
         for tries_left in reversed(range(self.settings.tries)):
             try:
-                call_store(self.client.put_object, **_object(place), Body=data, **condition)
+                call_store(self.client.put_object, **_object_arguments(place), Body=data, **condition)
                 return
             except (FileExistsError, FileNotFoundError, PermissionError):
                 raise
@@ -142,14 +142,14 @@ class S3Store:
 
     def folders(self, folder: Location) -> list[str]:
         """The last parts of the common prefixes directly below the prefix."""
-        pages = self._pages(folder, Delimiter="/")
+        pages = self._list_pages(folder, Delimiter="/")
         found = (str(each["Prefix"]) for page in pages for each in page.get("CommonPrefixes", []))
         return sorted(prefix.rstrip("/").rpartition("/")[2] for prefix in found)
 
     def versions(self, folder: Location) -> dict[Location, str]:
         """The current version of every object below the prefix."""
         found: dict[Location, str] = {}
-        prefix, start = _prefix(folder), dict[str, str]()
+        prefix, start = _key_prefix(folder), dict[str, str]()
         while True:
             page = call_store(self.client.list_object_versions, Bucket=folder.authority, Prefix=prefix, **start)
             for each in page.get("Versions", []):
@@ -164,7 +164,7 @@ class S3Store:
         """Abort every multipart upload below the prefix."""
         bucket, aborted = folder.authority, set[tuple[str, str]]()
         while True:
-            page = call_store(self.client.list_multipart_uploads, Bucket=bucket, Prefix=_prefix(folder))
+            page = call_store(self.client.list_multipart_uploads, Bucket=bucket, Prefix=_key_prefix(folder))
             listed = {(each["Key"], each["UploadId"]) for each in page.get("Uploads", [])}
             if not listed:
                 return
@@ -177,14 +177,14 @@ class S3Store:
 
     def walk(self, folder: Location, **options: str) -> Iterator[ListedFile]:
         """Every object below the prefix, at any depth unless an option limits it."""
-        for page in self._pages(folder, **options):
+        for page in self._list_pages(folder, **options):
             for each in page.get("Contents", []):
-                if each["Key"] != _prefix(folder):
+                if each["Key"] != _key_prefix(folder):  # an object of this name only stands for the folder
                     place = Location(folder.scheme, folder.authority, tuple(str(each["Key"]).split("/")))
                     yield ListedFile(place, each["Size"], each["LastModified"].timestamp())
 
-    def _pages(self, folder: Location, **options: str) -> Iterator[dict[str, Any]]:
-        arguments, start = {"Bucket": folder.authority, "Prefix": _prefix(folder), **options}, dict[str, str]()
+    def _list_pages(self, folder: Location, **options: str) -> Iterator[dict[str, Any]]:
+        arguments, start = {"Bucket": folder.authority, "Prefix": _key_prefix(folder), **options}, dict[str, str]()
         while True:
             page = call_store(self.client.list_objects_v2, **arguments, **start)
             yield page
@@ -206,14 +206,14 @@ class S3Store:
             raise OSError(errno.EIO, f"the store of the bucket {place.authority} answers {code}")
 
 
-def _object(place: Location) -> dict[str, str]:
+def _object_arguments(place: Location) -> dict[str, str]:
     """The arguments of a call that name the object."""
     if place.scheme != "s3" or not place.parts:
         raise OSError(errno.EINVAL, "no object has this location")
     return {"Bucket": place.authority, "Key": "/".join(place.parts)}
 
 
-def _prefix(folder: Location) -> str:
+def _key_prefix(folder: Location) -> str:
     return "".join(f"{part}/" for part in folder.parts)
 
 

@@ -19,6 +19,9 @@ from pvdm.model.secret import Secret
 
 S3_TIMEOUT_MAX_SECONDS: Final = 300
 S3_TRIES_MAX: Final = 10
+S3_CONNECT_MAX_SECONDS: Final = 5
+S3_SILENT_TRIES_MAX: Final = 2
+"""How often a request that times out is sent. One whose connection breaks may be sent more often."""
 _CONNECTIONS: Final = 16
 _DEFAULT_REGION: Final = "us-east-1"
 _NEW_CLIENT_LOCK: Final = threading.Lock()
@@ -65,7 +68,7 @@ class S3Settings:
             raise Code.CONFIG_INVALID(words, reason="s3_settings", expected=expected, got="another address")
         if address.path not in ("", "/") or address.query or address.fragment:
             words, expected = "endpoint is not valid", "http(s)://host without a path"
-            raise Code.CONFIG_INVALID(words, reason="s3_settings", expected=expected, got="one with a path")
+            raise Code.CONFIG_INVALID(words, reason="s3_settings", expected=expected, got="one with a path or query")
 
 
 def settings_from_environment() -> S3Settings:
@@ -145,7 +148,7 @@ def _refuse_other_hosts(endpoint: str) -> Callable[..., None]:
 
     def require_same_host(request: Any, **_: object) -> None:
         url = urlsplit(request.url)
-        same_host = url.netloc == home.netloc or url.netloc.endswith(f".{home.netloc}")
+        same_host = url.netloc == home.netloc or url.netloc.endswith(f".{home.netloc}")  # <bucket>.<host>
         if url.scheme != home.scheme or not same_host:
             raise PermissionError(errno.EACCES, "the store points to another address")
 
@@ -198,10 +201,7 @@ def _error_of_response(error: Any, store: str) -> OSError:
     return OSError(errno.EIO, f"{store} answers {code}")
 
 
-S3_CONNECT_MAX_SECONDS: Final = 5
-S3_SILENT_TRIES_MAX: Final = 2
-"""How often a request that times out is sent. One whose connection breaks may be sent more often."""
-_BEGUN_KEY: Final = "pvdm_begun"  # of a call's start time in the library's context of the call
+_BEGUN_KEY: Final = "pvdm_begun"  # the library keeps a dictionary for each call; this key has the start time
 
 
 def limit_tries(client: Any, service: str, tries: int | None, *, counts_broken: bool = True) -> None:
@@ -220,7 +220,7 @@ def limit_tries(client: Any, service: str, tries: int | None, *, counts_broken: 
     def begin(context: dict[str, Any], **_: object) -> None:
         context[_BEGUN_KEY] = breaker.begin()
 
-    def judge(response: Any, attempts: int, caught_exception: Exception | None, request_dict: Any, **_: object) -> None:
+    def end(response: Any, attempts: int, caught_exception: Exception | None, request_dict: Any, **_: object) -> None:
         if response is not None:
             breaker.record_answer()
         elif tries is not None and isinstance(caught_exception, counted):
@@ -232,7 +232,7 @@ def limit_tries(client: Any, service: str, tries: int | None, *, counts_broken: 
 
     if tries is not None:
         client.meta.events.register_first(f"before-call.{service}", begin)
-    client.meta.events.register_first(f"needs-retry.{service}", judge)
+    client.meta.events.register_first(f"needs-retry.{service}", end)
 
 
 # The loggers of botocore that write headers and bodies at level DEBUG.

@@ -60,7 +60,7 @@ class Seals:
         vending = self.require_sealable(prefix)
         role = Role(vending.producer_role)
         with _translate_errors():
-            self._run_locked(prefix.authority, lambda: self._deny(prefix, role, vending.lifetime_seconds))
+            self._run_locked(prefix.authority, lambda: self._add_seal(prefix, role, vending.lifetime_seconds))
             fault.point("lake.seal.after_policy")  # where tests can stop it
             self._require_in_force(prefix, self._open_as_producer(prefix, role, vending))
             # Uploads from before the seal can no longer be completed.
@@ -71,18 +71,18 @@ class Seals:
         with _translate_errors():
             return self._stores.object_store(prefix).versions(prefix)
 
-    def _deny(self, prefix: Location, role: Role, lifetime_seconds: int) -> None:
-        """Add the seal to the bucket's policy, unless it is there."""
+    def _add_seal(self, prefix: Location, role: Role, lifetime_seconds: int) -> None:
+        """Add the seal to the bucket's policy, unless the prefix has one that has not ended."""
         client, now = self._stores.object_store(prefix).client, int(time.time())
-        if is_sealed(self._policy(prefix), role, prefix, until=now):
+        if is_sealed(self._read_policy(prefix), role, prefix, until=now):
             return
         until = now + lifetime_seconds + SEAL_MARGIN_SECONDS
-        policy = policy_with_seal(self._policy(prefix), role, prefix, until=until, now=now)
+        policy = policy_with_seal(self._read_policy(prefix), role, prefix, until=until, now=now)
         call_store(client.put_bucket_policy, Bucket=prefix.authority, Policy=policy)
-        if not is_sealed(self._policy(prefix), role, prefix, until=until):
+        if not is_sealed(self._read_policy(prefix), role, prefix, until=until):
             raise OSError(errno.EIO, "the bucket's policy does not have the seal")
 
-    def _policy(self, prefix: Location) -> str | None:
+    def _read_policy(self, prefix: Location) -> str | None:
         try:
             found = call_store(self._stores.object_store(prefix).client.get_bucket_policy, Bucket=prefix.authority)
         except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""The interface of a store of files: this machine's disk, or an object store."""
+"""The interface of a store of files: this machine's disk, or an object store. A `place` is a parsed location."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class ListedFile:
 
 @dataclass(frozen=True, slots=True)
 class WriteHooks:
-    """Functions that a write calls so that tests can stop it there. After `after_temp` the file gets its own name."""
+    """Functions that a write calls: before its sync, with a complete temporary file, with its final name. For tests."""
 
     before_sync: Callable[[], None] = _do_nothing
     after_temp: Callable[[], None] = _do_nothing
@@ -46,7 +46,7 @@ class WriteHooks:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class FileStream:
     """A file that is being read: its version, if the store keeps versions, and its bytes."""
 
     version: str | None
@@ -56,7 +56,7 @@ class Reading:
 class Store(Protocol):
     """Files by their locations. Methods raise OSError and its subclasses."""
 
-    def start_reading(self, place: Location) -> Reading:
+    def start_reading(self, place: Location) -> FileStream:
         """Begin to read one version of the file in pieces."""
 
     def read_end(self, place: Location, size: int) -> bytes:
@@ -72,7 +72,7 @@ class Store(Protocol):
         """Write or replace the file. It is durable when this returns."""
 
     def files(self, folder: Location) -> list[ListedFile]:
-        """The files directly in the folder, finished or not, sorted by name; none if the folder is missing."""
+        """The files directly in the folder, also unfinished ones, sorted by name; none if the folder is missing."""
 
     def folders(self, folder: Location) -> list[str]:
         """The names of the folders directly in the folder, sorted; none if the folder is missing."""
@@ -95,7 +95,7 @@ def translate_errors(reason: str, what: str) -> Iterator[None]:
 
 
 def read(store: Store, place: Location, max_bytes: int) -> bytes:
-    """The file's bytes. If there are more than `max_bytes`: only one more, so that the caller sees it."""
+    """The file's bytes, at most `max_bytes` and one more. The additional byte shows that the file is too large."""
     found = bytearray()
     for piece in store.start_reading(place).pieces:
         found += piece

@@ -15,7 +15,7 @@ from pvdm.lake.stores.s3 import S3Store
 from pvdm.lake.stores.s3_client import S3Settings
 from pvdm.lake.stores.store import Store, WriteHooks, read
 
-Place: TypeAlias = Path | Location
+ConfiguredPath: TypeAlias = Path | Location
 """A folder or file in the configuration: a path on this machine, or a location in an object store."""
 
 
@@ -47,7 +47,7 @@ class Stores:
             return self._s3
 
 
-def location_of(root: Place) -> Location:
+def location_of(root: ConfiguredPath) -> Location:
     """The location of a place; links in a path on this machine are resolved."""
     return root if isinstance(root, Location) else parse_location(str(root.resolve()))
 
@@ -57,7 +57,7 @@ _READ_MAX_BYTES = 1 << 30  # 1 GiB
 
 @dataclass(frozen=True, slots=True)
 class ObjectPath:
-    """A location in an object store, with the methods of `pathlib.Path` that log and archive need."""
+    """A location in an object store, with `put`, `swap`, and those methods of `pathlib.Path` that its users need."""
 
     store: S3Store = field(compare=False, repr=False)
     place: Location
@@ -108,7 +108,7 @@ class ObjectPath:
         return (replace(self, place=each.place) for each in self.store.files(self.place))
 
     def read_bytes(self) -> bytes:
-        """The object's bytes, of a larger object only the first GiB and one byte."""
+        """The object's bytes; if it is larger than a GiB, only the first GiB and one byte."""
         return read(self.store, self.place, _READ_MAX_BYTES)
 
     def put(self, data: bytes) -> None:
@@ -137,9 +137,9 @@ class ObjectPath:
 
 
 FilePath: TypeAlias = Path | ObjectPath
-"""A `Place` with methods to read and write it."""
+"""A `ConfiguredPath` with methods to read and write it."""
 
 
-def path_at(place: Place, stores: Stores) -> FilePath:
+def path_at(place: ConfiguredPath, stores: Stores) -> FilePath:
     """The place as a path that can be read and written."""
     return place if isinstance(place, Path) else ObjectPath(stores.object_store(place), place)

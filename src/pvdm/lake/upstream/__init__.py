@@ -1,4 +1,4 @@
-"""The interface to upstream catalogs, which users have of their own: load a whole table, commit by compare-and-swap."""
+"""The interface to upstreams, users' own catalogs: load a table's whole document, commit by compare-and-swap."""
 
 from __future__ import annotations
 
@@ -84,42 +84,42 @@ class Upstream(Protocol):
         """Close the connections."""
 
 
-def moved(name: str, identifier: TableIdentifier, why: str) -> PvdmError:
+def moved_error(name: str, identifier: TableIdentifier, why: str) -> PvdmError:
     """The error of a commit that lost against another one."""
     words = f"{identifier} has changed at the upstream catalog {name} since it was read"
     return Code.UPSTREAM_MOVED(words, expected="the state that was read", got=_short(why))
 
 
-def rejected(name: str, identifier: TableIdentifier, why: str) -> PvdmError:
+def rejected_error(name: str, identifier: TableIdentifier, why: str) -> PvdmError:
     """The error of a commit that the upstream does not accept."""
     words = f"the upstream catalog {name} does not accept the commit to {identifier}"
     return Code.UPSTREAM_REJECTED(words, got=_short(why))
 
 
-def unknown(name: str, identifier: TableIdentifier, why: str | Exception) -> PvdmError:
+def unknown_outcome_error(name: str, identifier: TableIdentifier, why: str | Exception) -> PvdmError:
     """The error of a commit whose outcome is not known."""
     words = f"it is not known whether the upstream catalog {name} made the commit to {identifier}"
     return Code.UPSTREAM_UNKNOWN(words, expected="an answer to the commit", got=_short(why))
 
 
-def unavailable(name: str, what: str, why: str | Exception) -> PvdmError:
+def unavailable_error(name: str, what: str, why: str | Exception) -> PvdmError:
     """The error of a request that the upstream does not answer, or refuses."""
     words = f"the upstream catalog {name} does not answer a request for {what}, or refuses it"
     return Code.UPSTREAM_UNAVAILABLE(words, got=_short(why))
 
 
-def answer_wrong(name: str, identifier: TableIdentifier) -> PvdmError:
+def location_missing_error(name: str, identifier: TableIdentifier) -> PvdmError:
     """The error of an answer without a metadata location."""
     words = f"the upstream catalog {name} names no metadata file for the table"
     return Code.UPSTREAM_WRONG(words, reason="upstream_answer_wrong", got=str(identifier)[:200])
 
 
-def no_table(identifier: TableIdentifier) -> PvdmError:
+def table_missing_error(identifier: TableIdentifier) -> PvdmError:
     """The error of a request for a table that does not exist."""
     return Code.TABLE_UNKNOWN(f"Table does not exist: {identifier}")
 
 
 def _short(why: str | Exception) -> str:
-    """The text on one printable line, cut to 200 characters. Of an exception only its class: its text has addresses."""
+    """The text in one printable line, cut to 200 characters. Of an exception only the class: its text has addresses."""
     text = type(why).__name__ if isinstance(why, Exception) else " ".join(why.split())[:200]
     return "".join(each if each.isascii() and each.isprintable() else ascii(each)[1:-1] for each in text)

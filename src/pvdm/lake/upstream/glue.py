@@ -28,14 +28,14 @@ from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.format.table.snapshots import MAIN
 from pvdm.lake.stores.s3_client import credential_properties, hide_bodies, limit_tries, store_properties
 from pvdm.lake.upstream import GlueSettings
-from pvdm.lake.upstream.models import as_models, lossy, require_lossless
+from pvdm.lake.upstream.models import as_models, lossy_error, require_lossless
 
 GLUE_FORMAT_MAX: Final = 2
 # The calls that the circuit breaker may refuse. An update is sent even if the server was silent before.
 _READ_CALLS: Final = ("glue.GetDatabase", "glue.GetTable", "glue.GetTables")
 # The clock skew that Iceberg's readers accept.
 _CLOCK_SKEW_MS: Final = 60_000
-_NEW_CLIENT_LOCK: Final = threading.Lock()
+_NEW_CLIENT_LOCK: Final = threading.Lock()  # a session of boto3 cannot make clients in several threads at once
 _DENIED_CODES: Final = frozenset({"AccessDeniedException", "UnrecognizedClientException", "ExpiredTokenException"})
 _LOCATION: Final = "metadata_location"
 
@@ -69,12 +69,12 @@ class GlueUpstream:
 
     def load(self, identifier: upstream.TableIdentifier) -> upstream.UpstreamState:
         """The document of the metadata file that Glue names. Raises for a later format than 2."""
-        location = self._metadata_location(identifier)
+        location, what = self._metadata_location(identifier), f"the metadata file of {identifier}"
         try:
             with self._catalog._load_file_io(location=location).new_input(location).open() as file:
                 data = file.read(METADATA_SIZE_MAX_BYTES + 1)
         except Exception as error:
-            raise upstream.unavailable(self._name, f"the metadata file of {identifier}", _aws_code(error)) from error
+            raise upstream.unavailable_error(self._name, what, _aws_code(error)) from error
         metadata = TableMetadata.parse(data)
         if metadata.format_version > GLUE_FORMAT_MAX:
             words = f"{identifier} is of a format that is not served from Glue"
@@ -92,21 +92,22 @@ class GlueUpstream:
         try:
             pinned.commit_table(cast(Table, stub), requirements, updates)
         except (CommitFailedException, NoSuchTableError) as error:
-            raise upstream.moved(self._name, identifier, str(error)) from None
+            raise upstream.moved_error(self._name, identifier, str(error)) from None
         except ValueError as error:
             # PyIceberg writes the next document itself: a commit that it does not accept was not sent.
-            raise upstream.rejected(self._name, identifier, str(error)) from None
+            raise upstream.rejected_error(self._name, identifier, str(error)) from None
         except Exception as error:
             if _aws_code(error) in _DENIED_CODES:
-                raise upstream.unavailable(self._name, f"a commit to {identifier}", _aws_code(error)) from error
-            raise upstream.unknown(self._name, identifier, _aws_code(error)) from error
+                raise upstream.unavailable_error(self._name, f"a commit to {identifier}", _aws_code(error)) from error
+            raise upstream.unknown_outcome_error(self._name, identifier, _aws_code(error)) from error
 
     def require_lossless(self, seen: upstream.UpstreamState) -> None:
         """Raise if PyIceberg's types lose a part of the document: PyIceberg writes the next document from them."""
         try:
             model = TableMetadataUtil.parse_raw(seen.metadata.to_bytes().decode())
         except ValidationError as error:
-            raise lossy("a document that PyIceberg knows", str(error.errors(include_url=False)[0]["msg"])) from None
+            message = str(error.errors(include_url=False)[0]["msg"])
+            raise lossy_error("a document that PyIceberg knows", message) from None
         require_lossless(seen.metadata, TableMetadata.parse(model.model_dump_json(exclude_none=True).encode()))
 
     def names(self, levels: tuple[str, ...]) -> list[str]:
@@ -134,19 +135,19 @@ class GlueUpstream:
 
     def _metadata_location(self, identifier: upstream.TableIdentifier) -> str:
         if len(identifier.levels) != 1:
-            raise upstream.no_table(identifier)
+            raise upstream.table_missing_error(identifier)
         with self._translate_errors(f"the table {identifier}"):
             try:
                 found = self._client.get_table(DatabaseName=identifier.levels[0], Name=identifier.name)["Table"]
             except self._client.exceptions.EntityNotFoundException:
-                raise upstream.no_table(identifier) from None
+                raise upstream.table_missing_error(identifier) from None
         parameters = found.get("Parameters", {})
-        # Glue finds a table by a name in any case, but here a table has only one name.
+        # Glue ignores upper and lower case in names, but the Steward serves a table only under its exact name.
         if found.get("Name") != identifier.name or parameters.get("table_type", "").upper() != "ICEBERG":
-            raise upstream.no_table(identifier)
+            raise upstream.table_missing_error(identifier)
         location = parameters.get(_LOCATION)
         if not location:
-            raise upstream.answer_wrong(self._name, identifier)
+            raise upstream.location_missing_error(self._name, identifier)
         return str(location)
 
     @contextlib.contextmanager
@@ -154,7 +155,7 @@ class GlueUpstream:
         try:
             yield
         except (BotoCoreError, ClientError, TimeoutError) as error:
-            raise upstream.unavailable(self._name, what, _aws_code(error)) from error
+            raise upstream.unavailable_error(self._name, what, _aws_code(error)) from error
 
     def _require_times(self, identifier: upstream.TableIdentifier, request: upstream.CommitRequest) -> None:
         """Raise for a snapshot older than the table: PyIceberg would take its time as that of the last change."""
@@ -164,7 +165,7 @@ class GlueUpstream:
             time_ms = snapshot.get("timestamp-ms") if isinstance(snapshot, dict) else None
             if isinstance(time_ms, int) and time_ms < last_ms - _CLOCK_SKEW_MS:
                 why = f"a snapshot of {time_ms}, before the table's last change at {last_ms}"
-                raise upstream.rejected(self._name, identifier, why)
+                raise upstream.rejected_error(self._name, identifier, why)
 
     def _properties(self) -> dict[str, str]:
         store = self._settings.store
@@ -181,13 +182,13 @@ def _aws_code(error: Exception) -> str | Exception:
 
 
 def _accepted_requirements(request: upstream.CommitRequest) -> list[Json]:
-    """The requirements that PyIceberg accepts. Of a table without snapshots it refuses those on other refs than `main`.
+    """The requirements that PyIceberg accepts. For a table without snapshots it refuses those on refs beside `main`.
 
-    Those need no check: such a table has no ref, and the commit is on exactly this metadata file.
+    They need no check: such a table has no ref, and the commit is on exactly this metadata file.
     """
     if request.seen.metadata.snapshots:
         return list(request.requirements)
-    return [each for each in request.requirements if not (isinstance(each, dict) and each.get("ref", MAIN) != MAIN)]
+    return [each for each in request.requirements if not isinstance(each, dict) or each.get("ref", MAIN) == MAIN]
 
 
 class GlueIgnoringProperties(GlueCatalog):

@@ -19,7 +19,7 @@ Commit = tuple[tuple[TableRequirement, ...], tuple[TableUpdate, ...]]
 
 _REQUIREMENTS: Final = TypeAdapter[tuple[TableRequirement, ...]](tuple[TableRequirement, ...])
 _UPDATES: Final = TypeAdapter[tuple[TableUpdate, ...]](tuple[TableUpdate, ...])
-# Old clients still send it, but every catalog computes it.
+# Old clients still send this key, but every catalog computes its value itself.
 _DEPRECATED_KEYS: Final = frozenset({"last-column-id"})
 
 
@@ -30,12 +30,12 @@ def as_models(requirements: Sequence[Json], updates: Sequence[Json]) -> Commit:
     try:
         commit = _REQUIREMENTS.validate_python(given_requirements), _UPDATES.validate_python(given_updates)
     except ValidationError as error:
-        raise lossy("a commit that PyIceberg knows", str(error.errors(include_url=False)[0]["msg"])) from None
+        raise lossy_error("a commit that PyIceberg knows", str(error.errors(include_url=False)[0]["msg"])) from None
     models: list[Any] = list(chain(*commit))
     for given, model in zip(chain(*given_parts), models, strict=True):
         lost = _find_lost(given, json.loads(model.model_dump_json()), str(given.get("action") or given.get("type")))
         if lost is not None:
-            raise lossy("all of it", lost)
+            raise lossy_error("every part of the commit", lost)
     return commit
 
 
@@ -43,17 +43,17 @@ def require_lossless(before: TableMetadata, after: TableMetadata) -> None:
     """Raise with the name of the first part of the table's document that is missing or changed in `after`."""
     parts: tuple[tuple[str, Callable[[TableMetadata], Json]], ...] = (
         ("table", structure_of),
-        ("snapshots", lambda found: [each.raw for each in found.snapshots]),
-        ("refs", lambda found: {name: ref.raw for name, ref in found.refs.items()}),
-        ("statistics", lambda found: [each.raw for each in found.statistics]),
-        ("partition-statistics", lambda found: [each.raw for each in found.partition_statistics]),
+        ("snapshots", lambda table: [each.raw for each in table.snapshots]),
+        ("refs", lambda table: {name: ref.raw for name, ref in table.refs.items()}),
+        ("statistics", lambda table: [each.raw for each in table.statistics]),
+        ("partition-statistics", lambda table: [each.raw for each in table.partition_statistics]),
     )
-    for name, part in parts:
-        given, kept = (json.loads(dump_json(part(each))) for each in (before, after))
+    for name, part_of in parts:
+        given, kept = (json.loads(dump_json(part_of(table))) for table in (before, after))
         if (lost := _find_lost(given, kept, name)) is not None:
-            raise lossy("all of the table's document", lost)
+            raise lossy_error("every part of the table's document", lost)
     if structure_sha256(before) != structure_sha256(after):
-        raise lossy("all of the table's document", "another spelling of a part of its structure")
+        raise lossy_error("the table's document unchanged", "another spelling of a part of its structure")
 
 
 def _find_lost(given: Any, kept: Any, path: str) -> str | None:
@@ -65,13 +65,14 @@ def _find_lost(given: Any, kept: Any, path: str) -> str | None:
                 if key not in _DEPRECATED_KEYS and (given.get(key) is not None or kept.get(key)):
                     inside.append((given.get(key), kept.get(key), f"{path}.{key}"))
         case list(), list() if len(given) == len(kept):
-            inside = [(given[at], kept[at], f"{path}[{at}]") for at in range(len(given))]
+            inside = [(given[i], kept[i], f"{path}[{i}]") for i in range(len(given))]
         case _:
             return None if type(given) is type(kept) and given == kept else path
-    return next((lost for part in inside if (lost := _find_lost(*part)) is not None), None)
+    lost_paths = (_find_lost(*part) for part in inside)
+    return next((lost for lost in lost_paths if lost is not None), None)
 
 
-def lossy(expected: str, lost: str) -> PvdmError:
+def lossy_error(expected: str, lost: str) -> PvdmError:
     """The error of a commit or document that PyIceberg's types do not hold completely."""
     got = ascii(lost[:200])[1:-1]
     return Code.UPSTREAM_REFUSED(reason="upstream_commit_lossy", expected=expected, got=got)

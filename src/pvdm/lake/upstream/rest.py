@@ -39,7 +39,7 @@ from pvdm.model.secret import Secret
 _ANSWER_MAX_BYTES: Final = METADATA_SIZE_MAX_BYTES + 1_048_576
 _ACCEPTED_CONFIG_KEYS: Final = ("prefix", "namespace-separator")
 _REFUSALS: Final = (AuthorizationExpiredError, UnauthorizedError, ForbiddenError, OAuthError)
-_TOKEN_EXPIRED_STATUSES: Final = (HTTPStatus.UNAUTHORIZED, 419)
+_TOKEN_EXPIRED_STATUSES: Final = (HTTPStatus.UNAUTHORIZED, 419)  # 419 is Iceberg's own status for it
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class _Catalog(RestCatalog):
     def _fetch_config(self) -> None:
         """Take only the prefix and the separator of names from the upstream's configuration.
 
-        PyIceberg would take all of it, also another address for the Steward's token, and classes to run.
+        PyIceberg would take every setting of it, also another address for the Steward's token, and classes to run.
         """
         own = dict(self.properties)
         super()._fetch_config()
@@ -109,32 +109,32 @@ class RestUpstream:
         node = self._load(identifier)
         location = node.optional_text("metadata-location")
         if location is None:
-            raise upstream.answer_wrong(self._name, identifier)
+            raise upstream.location_missing_error(self._name, identifier)
         return upstream.UpstreamState(location, TableMetadata.from_json(node.node("metadata").raw))
 
     def commit(self, identifier: upstream.TableIdentifier, request: upstream.CommitRequest) -> None:
         """Commit with PyIceberg's `commit_table`. Without a clear answer the outcome is unknown."""
         requirements, updates = as_models(request.requirements, request.updates)
-        catalog = self._catalog()
+        catalog = self._connect()
         # All that `commit_table` needs of a table. A loaded table would have the document in PyIceberg's types.
         stub = SimpleNamespace(name=lambda: (*identifier.levels, identifier.name), config={})
         try:
             catalog.commit_table(cast(Table, stub), requirements, updates)
         except (CommitFailedException, NoSuchTableError) as error:
-            raise upstream.moved(self._name, identifier, str(error)) from None
+            raise upstream.moved_error(self._name, identifier, str(error)) from None
         except BadRequestError as error:
-            raise upstream.rejected(self._name, identifier, str(error)) from None
+            raise upstream.rejected_error(self._name, identifier, str(error)) from None
         except _REFUSALS as error:
-            raise upstream.unavailable(self._name, f"a commit to {identifier}", error) from error
+            raise upstream.unavailable_error(self._name, f"a commit to {identifier}", error) from error
         except Exception as error:
-            raise upstream.unknown(self._name, identifier, error) from error
+            raise upstream.unknown_outcome_error(self._name, identifier, error) from error
 
     def require_lossless(self, seen: upstream.UpstreamState) -> None:
-        """Nothing to check: the server itself applies the updates, so no field is lost."""
+        """Do nothing: the server itself applies the updates, so no field is lost."""
 
     def names(self, levels: tuple[str, ...]) -> list[str]:
         """The names of the tables of a namespace."""
-        catalog = self._catalog()
+        catalog = self._connect()
         with _translate_errors(self._name, "a namespace"), shared_deadline(self._settings.timeout_seconds):
             try:
                 return sorted(str(each[-1]) for each in catalog.list_tables(levels))
@@ -143,7 +143,7 @@ class RestUpstream:
 
     def has_namespace(self, levels: tuple[str, ...]) -> bool:
         """Whether the namespace exists."""
-        catalog = self._catalog()
+        catalog = self._connect()
         with _translate_errors(self._name, "a namespace"):
             return bool(catalog.namespace_exists(levels))
 
@@ -160,20 +160,21 @@ class RestUpstream:
 
     def _load(self, identifier: upstream.TableIdentifier, *, may_renew_token: bool = True) -> Node:
         """The upstream's response with the table. An expired token is renewed once, by a new connection."""
-        catalog = self._catalog()
+        catalog = self._connect()
         with _translate_errors(self._name, f"the table {identifier}"):
             answer = catalog.request_table(identifier)
             if answer.status_code in _TOKEN_EXPIRED_STATUSES and may_renew_token:
                 self.close()
                 return self._load(identifier, may_renew_token=False)
             if answer.status_code == HTTPStatus.NOT_FOUND:
-                raise upstream.no_table(identifier)
+                raise upstream.table_missing_error(identifier)
             if answer.status_code != HTTPStatus.OK:
-                raise upstream.unavailable(self._name, f"the table {identifier}", f"status {answer.status_code}")
+                raise upstream.unavailable_error(self._name, f"the table {identifier}", f"status {answer.status_code}")
             document = parse_json(answer.content, what="the upstream's answer", size_max_bytes=_ANSWER_MAX_BYTES)
             return Node(document, "$")
 
-    def _catalog(self) -> _Catalog:
+    def _connect(self) -> _Catalog:
+        """The connected client; it connects at the first call."""
         with self._lock:
             if self._connected is None:
                 with _translate_errors(self._name, "its configuration"):
@@ -201,4 +202,4 @@ def _translate_errors(name: str, what: str) -> Iterator[None]:
     except PvdmError:
         raise
     except Exception as error:
-        raise upstream.unavailable(name, what, error) from error
+        raise upstream.unavailable_error(name, what, error) from error

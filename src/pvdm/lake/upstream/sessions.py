@@ -21,7 +21,7 @@ _READ_METHODS: Final = frozenset({"GET", "HEAD"})
 
 
 class _RunningRequest:
-    """A request in progress, which another thread can end. Limits of single reads would allow endless responses."""
+    """A request in progress, which another thread can end. A timeout of `requests` limits each read, not their sum."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -62,9 +62,9 @@ class _RecordingConnection:
         super().connect()  # type: ignore[misc]
         _record_socket(self.sock)
 
-    def request(self, *given: Any, **more: Any) -> None:
+    def request(self, *args: Any, **kwargs: Any) -> None:
         _record_socket(self.sock)
-        super().request(*given, **more)  # type: ignore[misc]
+        super().request(*args, **kwargs)  # type: ignore[misc]
 
 
 def _record_socket(found: socket.socket | None) -> None:
@@ -80,14 +80,14 @@ def _recording_pool_class(pool: type[Any]) -> type[Any]:
 
 
 class _Adapter(HTTPAdapter):
-    def init_poolmanager(self, *given: Any, **more: Any) -> None:
-        super().init_poolmanager(*given, **more)
+    def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
+        super().init_poolmanager(*args, **kwargs)
         self._use_recording_pools(self.poolmanager)
 
-    def proxy_manager_for(self, proxy: str, **more: Any) -> Any:
+    def proxy_manager_for(self, proxy: str, **kwargs: Any) -> Any:
         """As in `HTTPAdapter`, with connections that record their sockets."""
         known = proxy in self.proxy_manager
-        found = super().proxy_manager_for(proxy, **more)
+        found = super().proxy_manager_for(proxy, **kwargs)
         if not known:
             self._use_recording_pools(found)
         return found
@@ -109,7 +109,7 @@ def limit_session(
     for scheme in ("http://", "https://"):
         session.mount(scheme, _Adapter())
 
-    def request(method: str, url: str, **more: Any) -> requests.Response:
+    def request(method: str, url: str, **kwargs: Any) -> requests.Response:
         only_reads = method.upper() in _READ_METHODS
         begun = breaker.begin() if only_reads and not ignores_breaker else time.monotonic()
         seconds_left = min(seconds, _deadline() - begun)
@@ -117,7 +117,7 @@ def limit_session(
             raise TimeoutError
         try:
             with _stop_after(seconds_left):
-                options = {**more, "timeout": seconds_left, "allow_redirects": False, "stream": True}
+                options = {**kwargs, "timeout": seconds_left, "allow_redirects": False, "stream": True}
                 answer = send(method, url, **options)
                 answer._content = _read_body(answer, max_bytes)
                 answer._content_consumed = True
@@ -169,7 +169,7 @@ def _stop_after(seconds: float) -> Iterator[None]:
 
 
 def _read_body(answer: requests.Response, max_bytes: int) -> bytes:
-    """The response body, up to the first chunk that goes over `max_bytes`. Whoever parses the body checks its size."""
+    """The response body, up to the first chunk that goes over `max_bytes`. The parser of the body checks its size."""
     found = bytearray()
     try:
         for chunk in answer.iter_content(_CHUNK_BYTES):

@@ -13,7 +13,7 @@ from sqlalchemy import bindparam, select
 
 from pvdm.errors import Code
 from pvdm.ledger import ids
-from pvdm.ledger.connection import Row, read_row, record_from
+from pvdm.ledger.connection import Row, convert_if_found, record_from
 from pvdm.ledger.schema.catalog import namespaces, tables, views
 from pvdm.ledger.unit import Unit, select_page, where_given
 from pvdm.model import canonical_json
@@ -61,7 +61,7 @@ def create(unit: Unit, levels: Levels, *, domain: str, properties: Mapping[str, 
 
 def find(unit: Unit, levels: Levels) -> Namespace | None:
     """The namespace, or None."""
-    return read_row(namespace_from, unit.row(_BY_LEVELS, of_levels=levels_key(levels)))
+    return convert_if_found(namespace_from, unit.row(_BY_LEVELS, of_levels=levels_key(levels)))
 
 
 def get(unit: Unit, levels: Levels) -> Namespace:
@@ -74,13 +74,13 @@ def get(unit: Unit, levels: Levels) -> Namespace:
 
 def find_by_id(unit: Unit, namespace_id: str) -> Namespace | None:
     """The namespace by its own id, or None."""
-    return read_row(namespace_from, unit.row(_BY_ID, of_id=namespace_id))
+    return convert_if_found(namespace_from, unit.row(_BY_ID, of_id=namespace_id))
 
 
 def list_children(
     unit: Unit, parent: Levels, *, domain: str | None = None, after: Levels | None = None, count: int | None = None
 ) -> list[Namespace]:
-    """The namespaces directly inside `parent` (`()` for the top level), ordered by key; of one domain, or of all."""
+    """The namespaces directly inside `parent` (`()` for the top level), ordered by `levels_key`, after `after`."""
     inside = select(namespaces).where(namespaces.c.parent == levels_key(parent), _LIVE)
     inside = where_given(inside, (namespaces.c.domain, domain))
     last = None if after is None else levels_key(after)
@@ -151,9 +151,9 @@ def _dump_properties(properties: Mapping[str, str]) -> str:
 
 
 @functools.lru_cache(maxsize=_KEYS_CACHED)
-def levels_of_key(text: str) -> Levels:
-    """The levels of a key."""
-    return tuple(json.loads(text))
+def levels_of_key(key: str) -> Levels:
+    """The levels whose `levels_key` is this key."""
+    return tuple(json.loads(key))
 
 
 def namespace_from(row: Row) -> Namespace:
@@ -163,7 +163,7 @@ def namespace_from(row: Row) -> Namespace:
 
 
 def _has_view(unit: Unit, namespace_id: str, name: str | None = None) -> bool:
-    """Whether the namespace holds a view: any, or one of the given name."""
+    """Whether the namespace holds a view: any view, or one with this name."""
     wanted = select(views.c.view_id).where(views.c.namespace_id == namespace_id, views.c.dropped_micros.is_(None))
     return unit.row(where_given(wanted, (views.c.name, name)).limit(1)) is not None
 

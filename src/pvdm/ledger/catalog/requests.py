@@ -9,7 +9,7 @@ from sqlalchemy import delete, select, tuple_
 
 from pvdm.errors import Code
 from pvdm.ledger import ids
-from pvdm.ledger.connection import read_record
+from pvdm.ledger.connection import record_if_found
 from pvdm.ledger.schema.catalog import catalog_requests
 from pvdm.ledger.unit import Unit
 
@@ -29,7 +29,7 @@ class Request:
 
 def find(unit: Unit, identity: str, key: str) -> Request | None:
     """The caller's request with this idempotency key, or None."""
-    return read_record(Request, unit.find(catalog_requests, identity=identity, idempotency_key=key))
+    return record_if_found(Request, unit.find(catalog_requests, identity=identity, idempotency_key=key))
 
 
 def add(unit: Unit, request: Request) -> None:

@@ -15,8 +15,8 @@ StagedItem = tuple[StagedKind, str]
 
 
 def add_known(unit: Unit, table_uuid: str, hashes: Mapping[str, str], *, structure_sha256: str) -> None:
-    """Note snapshots that the table's history may have. `hashes` are those of the snapshots' facts, by snapshot id."""
-    known = known_of_table(unit, table_uuid)
+    """Note snapshots that `main` may have, with the hashes of their facts (`hashes`, by snapshot id) and structure."""
+    known = list_known(unit, table_uuid)
     rows = [
         {
             "table_uuid": ids.require_name(table_uuid, "table UUID"),
@@ -30,8 +30,8 @@ def add_known(unit: Unit, table_uuid: str, hashes: Mapping[str, str], *, structu
     unit.insert_many(known_snapshots, rows)
 
 
-def known_of_table(unit: Unit, table_uuid: str) -> dict[tuple[str, str], str]:
-    """All known snapshots of the table: the structure's hash for each snapshot id and hash of its facts."""
+def list_known(unit: Unit, table_uuid: str) -> dict[tuple[str, str], str]:
+    """All noted snapshots: by snapshot id and hash of its facts, the hash of the table's structure at that time."""
     wanted = select(known_snapshots).where(known_snapshots.c.table_uuid == table_uuid)
     return {(row["snapshot_id"], row["facts_sha256"]): row["structure_sha256"] for row in unit.rows(wanted)}
 

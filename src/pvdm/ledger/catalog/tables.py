@@ -13,7 +13,7 @@ from pvdm.errors import Code, PvdmError
 from pvdm.lake.paths import Location, Pointer, parse_location
 from pvdm.ledger import ids
 from pvdm.ledger.catalog.namespaces import Levels, Namespace, levels_key, namespace_from, require_no_view
-from pvdm.ledger.connection import Row, read_row, record_from
+from pvdm.ledger.connection import Row, convert_if_found, record_from
 from pvdm.ledger.schema.catalog import namespaces, pending_deletes, tables
 from pvdm.ledger.schema.record import events
 from pvdm.ledger.unit import Unit, select_page
@@ -121,7 +121,7 @@ def create(unit: Unit, new: NewTable) -> TableRow:
 
 def find(unit: Unit, namespace_id: str, name: str) -> TableRow | None:
     """The table of that name, or None."""
-    return read_row(_table, unit.row(_BY_NAME, of_namespace=namespace_id, of_name=name))
+    return convert_if_found(_to_table, unit.row(_BY_NAME, of_namespace=namespace_id, of_name=name))
 
 
 def find_with_namespace(unit: Unit, levels: Levels, name: str) -> tuple[Namespace | None, TableRow | None]:
@@ -130,12 +130,12 @@ def find_with_namespace(unit: Unit, levels: Levels, name: str) -> tuple[Namespac
     if row is None:
         return None, None
     home = namespace_from({column.name: row[f"space_{column.name}"] for column in namespaces.c})
-    return home, None if row["table_id"] is None else _table(row)
+    return home, None if row["table_id"] is None else _to_table(row)
 
 
 def find_by_uuid(unit: Unit, table_uuid: str) -> TableRow | None:
     """The table of that UUID in any letter case, or None."""
-    return read_row(_table, unit.row(_BY_UUID, of_uuid=table_uuid.lower()))
+    return convert_if_found(_to_table, unit.row(_BY_UUID, of_uuid=table_uuid.lower()))
 
 
 def list_ids(unit: Unit, table_uuid: str) -> list[str]:
@@ -149,7 +149,7 @@ def get_by_id(unit: Unit, table_id: str) -> TableRow:
     row = unit.row(_BY_ID, of_id=table_id)
     if row is None:
         raise Code.TABLE_MOVED("the table was dropped meanwhile")
-    return _table(row)
+    return _to_table(row)
 
 
 def belonged_to_upstream(unit: Unit, table_uuid: str) -> bool:
@@ -162,30 +162,31 @@ def belonged_to_upstream(unit: Unit, table_uuid: str) -> bool:
 def page(unit: Unit, namespace_id: str, *, after: str | None = None, count: int | None = None) -> list[TableRow]:
     """The tables of a namespace by name."""
     live = select(tables).where(tables.c.namespace_id == namespace_id, _LIVE)
-    return [_table(row) for row in unit.rows(select_page(live, tables.c.name, after, count))]
+    return [_to_table(row) for row in unit.rows(select_page(live, tables.c.name, after, count))]
 
 
 def find_dropped(unit: Unit, metadata_location: str) -> TableRow | None:
     """The newest table that was dropped while this metadata file was current, or None."""
     wanted = select(tables).where(tables.c.metadata_location == metadata_location, tables.c.dropped_micros.is_not(None))
-    return read_row(_table, unit.row(wanted.order_by(tables.c.dropped_micros.desc()).limit(1)))
+    return convert_if_found(_to_table, unit.row(wanted.order_by(tables.c.dropped_micros.desc()).limit(1)))
 
 
-def find_dropped_overlapping(unit: Unit, place: Location, *, but_domain: str) -> TableRow | None:
-    """A dropped table at, above or below the place, or None. Its domain, not `but_domain`, may register it again."""
-    others = (wanted.where(tables.c.domain != but_domain) for wanted in select_overlapping(place, dropped=True))
-    return _find_first(unit, others)
+def find_dropped_overlapping(unit: Unit, place: Location, *, except_domain: str) -> TableRow | None:
+    """A dropped table of another domain at, above or below the place, or None. That domain may register it again."""
+    queries = select_overlapping(place, dropped=True)
+    return _find_first(unit, (each.where(tables.c.domain != except_domain) for each in queries))
 
 
-def find_overlapping(unit: Unit, place: Location, *, but: str | None = None) -> TableRow | None:
-    """A table at, above or below the place, except the one with the id `but`; or None."""
-    wanted = select_overlapping(place)
-    return _find_first(unit, wanted if but is None else (each.where(tables.c.table_id != but) for each in wanted))
+def find_overlapping(unit: Unit, place: Location, *, except_id: str | None = None) -> TableRow | None:
+    """A table at, above or below the place, except the one with the id `except_id`; or None."""
+    excepted = except_id or ""  # no table has the id ""
+    return _find_first(unit, (each.where(tables.c.table_id != excepted) for each in select_overlapping(place)))
 
 
 def _find_first(unit: Unit, queries: Iterable[Select[Any]]) -> TableRow | None:
+    """The first table that the first query with any result finds, or None."""
     rows = (unit.row(each.order_by(tables.c.place).limit(1)) for each in queries)
-    return next((_table(row) for row in rows if row is not None), None)
+    return next((_to_table(row) for row in rows if row is not None), None)
 
 
 def was_protected(unit: Unit, row: TableRow) -> bool:
@@ -194,13 +195,13 @@ def was_protected(unit: Unit, row: TableRow) -> bool:
     return found is not None and found["protected_micros"] is not None
 
 
-def find_containing(unit: Unit, places: Iterable[Location], *, but_domain: str) -> TableRow | None:
-    """A live or dropped table of another domain than `but_domain` whose place contains one of these; or None."""
+def find_containing(unit: Unit, places: Iterable[Location], *, except_domain: str) -> TableRow | None:
+    """A live or dropped table of another domain than `except_domain` whose place contains one of `places`; or None."""
     keys = {_location_key(above) for place in places for above in place.self_and_parents()}
     # No table has a longer key.
     possible = sorted(key for key in keys if len(key.encode()) <= TABLE_PLACE_MAX_BYTES)
-    others = select(tables).where(tables.c.domain != but_domain).limit(1)
-    return read_row(_table, next(unit.rows_with(others, tables.c.place, possible), None))
+    others = select(tables).where(tables.c.domain != except_domain).limit(1)
+    return convert_if_found(_to_table, next(unit.rows_with(others, tables.c.place, possible), None))
 
 
 def select_overlapping(place: Location, *, dropped: bool = False) -> tuple[Select[Any], Select[Any]]:
@@ -227,20 +228,20 @@ def _location_key(place: Location) -> str:
 def list_live(unit: Unit) -> list[TableRow]:
     """Every table of the catalog, by id."""
     wanted = select(tables).where(_LIVE).order_by(tables.c.table_id)
-    return [_table(row) for row in unit.rows(wanted)]
+    return [_to_table(row) for row in unit.rows(wanted)]
 
 
 def list_changed_after(unit: Unit, event_id: int) -> list[TableRow]:
     """Every table of the catalog that may have changed after this event, by id. Event ids are compared, not times."""
     step = and_(events.c.subject == "tables", events.c.row_key == tables.c.table_id, events.c.event_id > event_id)
-    # An upstream's table may change without its row.
+    # An upstream's table may change without a change of its row.
     changed = or_(exists().where(step), tables.c.upstream.is_not(None))
     wanted = select(tables).where(_LIVE, changed)
-    return [_table(row) for row in unit.rows(wanted.order_by(tables.c.table_id))]
+    return [_to_table(row) for row in unit.rows(wanted.order_by(tables.c.table_id))]
 
 
 def swap(unit: Unit, judged: TableRow, to: Pointer, *, location: str | None = None) -> TableRow:
-    """Make another metadata file current and return the new row. Raises `table_moved` if the row has changed."""
+    """Make the metadata file `to` current and return the new row. Raises `table_moved` if the row has changed."""
     after = replace(
         judged,
         pointer=to,
@@ -269,9 +270,9 @@ def swap(unit: Unit, judged: TableRow, to: Pointer, *, location: str | None = No
 
 
 def note_upstream_pointer(unit: Unit, judged: TableRow, seen: Pointer) -> TableRow:
-    """Note the metadata file that an upstream shows. Raises `table_moved` if anything else of the row has changed."""
+    """Note the metadata file that an upstream shows. Raises `table_moved` if another part of the row has changed."""
     row = unit.lock_row(tables, table_id=judged.table_id)
-    stored = None if row is None or row["dropped_micros"] is not None else _table(row)
+    stored = None if row is None or row["dropped_micros"] is not None else _to_table(row)
     if stored is None or _without_pointer(stored) != _without_pointer(judged):
         raise _moved_error(judged, None if stored is None else stored.revision)
     if stored.pointer != seen:
@@ -281,6 +282,7 @@ def note_upstream_pointer(unit: Unit, judged: TableRow, seen: Pointer) -> TableR
 
 
 def _without_pointer(row: TableRow) -> TableRow:
+    """The row without what changes when another metadata file is noted."""
     return replace(row, pointer=Pointer("", ""), previous_location=None, revision=0)
 
 
@@ -305,7 +307,8 @@ def protect(unit: Unit, judged: TableRow, contract_hash: str | None) -> TableRow
     if contract_hash is not None:
         ids.require_sha256(contract_hash, "contract hash")
     now = None if contract_hash is None else unit.at_micros
-    _change(unit, judged, contract_hash=contract_hash, protected_micros=func.coalesce(tables.c.protected_micros, now))
+    since = func.coalesce(tables.c.protected_micros, now)  # the time of the first protection stays
+    _change(unit, judged, contract_hash=contract_hash, protected_micros=since)
     return get_by_id(unit, judged.table_id)
 
 
@@ -333,7 +336,7 @@ def _require_uuid_free(unit: Unit, new: NewTable) -> None:
 
     A dropped table that was never protected may be registered again: by its domain, at its place, from its upstream.
     """
-    rows = list(unit.rows(select(tables).where(tables.c.table_uuid == new.table_uuid.lower())))
+    rows = unit.rows(select(tables).where(tables.c.table_uuid == new.table_uuid.lower()))
     for row in rows:
         if row["dropped_micros"] is None:
             raise Code.ALREADY_EXISTS(reason="table_uuid_taken", got=new.table_uuid)
@@ -353,7 +356,7 @@ def _require_uuid_free(unit: Unit, new: NewTable) -> None:
 def require_unchanged(unit: Unit, judged: TableRow) -> None:
     """Lock the row until the end of the unit. Raises `table_moved` if it is not `judged` any more."""
     row = unit.lock_row(tables, table_id=judged.table_id)
-    if row is None or row["dropped_micros"] is not None or _table(row) != judged:
+    if row is None or row["dropped_micros"] is not None or _to_table(row) != judged:
         raise _moved_error(judged, None if row is None else row["revision"])
 
 
@@ -366,7 +369,7 @@ def _change(unit: Unit, judged: TableRow, **changed: object) -> None:
     unit.update(tables, {"table_id": judged.table_id}, **changed, revision=judged.revision + 1)
 
 
-def _table(row: Row) -> TableRow:
+def _to_table(row: Row) -> TableRow:
     return record_from(TableRow, row, pointer=Pointer(row["metadata_location"], row["metadata_sha256"]))
 
 

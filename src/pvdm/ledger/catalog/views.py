@@ -13,7 +13,7 @@ from pvdm.lake.paths import Pointer
 from pvdm.ledger import ids
 from pvdm.ledger.catalog import namespaces, tables
 from pvdm.ledger.catalog.namespaces import Namespace
-from pvdm.ledger.connection import Row, read_row, record_from
+from pvdm.ledger.connection import Row, convert_if_found, record_from
 from pvdm.ledger.schema.catalog import views
 from pvdm.ledger.unit import Unit, select_page
 
@@ -45,7 +45,7 @@ class NewView:
 
 
 def create(unit: Unit, home: Namespace, new: NewView) -> ViewRow:
-    """Add the view to the namespace. A taken name or UUID is a conflict."""
+    """Add the view to the namespace `home`. Raises `view_exists`, `name_of_table` or `view_uuid_taken`."""
     namespaces.require_unchanged(unit, home)
     unit.lock_name(f"names {home.namespace_id}")
     _require_free(unit, home.namespace_id, new.name)
@@ -71,29 +71,29 @@ def create(unit: Unit, home: Namespace, new: NewView) -> ViewRow:
 def find(unit: Unit, namespace_id: str, name: str) -> ViewRow | None:
     """The view of that name, or None."""
     wanted = select(views).where(views.c.namespace_id == namespace_id, views.c.name == name, _LIVE)
-    return read_row(_view, unit.row(wanted))
+    return convert_if_found(_to_view, unit.row(wanted))
 
 
 def find_by_uuid(unit: Unit, view_uuid: str) -> ViewRow | None:
     """The view of that UUID in any letter case, or None."""
     wanted = select(views).where(views.c.view_uuid == view_uuid.lower(), _LIVE)
-    return read_row(_view, unit.row(wanted))
+    return convert_if_found(_to_view, unit.row(wanted))
 
 
 def find_dropped(unit: Unit, metadata_location: str) -> ViewRow | None:
     """The newest view that was dropped while this metadata file was current, or None."""
     wanted = select(views).where(views.c.metadata_location == metadata_location, views.c.dropped_micros.is_not(None))
-    return read_row(_view, unit.row(wanted.order_by(views.c.dropped_micros.desc()).limit(1)))
+    return convert_if_found(_to_view, unit.row(wanted.order_by(views.c.dropped_micros.desc()).limit(1)))
 
 
 def page(unit: Unit, namespace_id: str, *, after: str | None = None, count: int | None = None) -> list[ViewRow]:
     """The views of a namespace by name."""
     live = select(views).where(views.c.namespace_id == namespace_id, _LIVE)
-    return [_view(row) for row in unit.rows(select_page(live, views.c.name, after, count))]
+    return [_to_view(row) for row in unit.rows(select_page(live, views.c.name, after, count))]
 
 
 def swap(unit: Unit, home: Namespace, judged: ViewRow, to: Pointer, *, location: str) -> ViewRow:
-    """Make another metadata file current. Raises `namespace_moved` or `view_moved` if namespace or row has changed."""
+    """Make the metadata file `to` current. Raises `namespace_moved` or `view_moved` if namespace or row has changed."""
     namespaces.require_unchanged(unit, home)
     require_unchanged(unit, judged)
     sha256 = ids.require_sha256(to.sha256, "metadata hash")
@@ -102,7 +102,7 @@ def swap(unit: Unit, home: Namespace, judged: ViewRow, to: Pointer, *, location:
 
 
 def rename(unit: Unit, judged: ViewRow, name: str, *, old_home: Namespace, new_home: Namespace) -> None:
-    """Rename the view, perhaps into another namespace. A taken name is a conflict."""
+    """Rename the view, perhaps into another namespace. Raises `view_exists` or `name_of_table`."""
     for home in sorted((old_home, new_home), key=lambda each: each.namespace_id):
         # Always in the same order, so that there is no deadlock.
         namespaces.require_unchanged(unit, home)
@@ -122,7 +122,7 @@ def drop(unit: Unit, home: Namespace, judged: ViewRow) -> None:
 def require_unchanged(unit: Unit, judged: ViewRow) -> None:
     """Lock the row until the end of the unit. Raises `view_moved` if it is not `judged` any more."""
     row = unit.lock_row(views, view_id=judged.view_id)
-    if row is None or row["dropped_micros"] is not None or _view(row) != judged:
+    if row is None or row["dropped_micros"] is not None or _to_view(row) != judged:
         got = "none" if row is None else f"revision {row['revision']}"
         raise Code.VIEW_MOVED(expected=f"revision {judged.revision}", got=got)
 
@@ -139,12 +139,12 @@ def _get(unit: Unit, view_id: str) -> ViewRow:
     row = unit.find(views, view_id=view_id)
     if row is None:
         raise Code.VIEW_MOVED(got=ascii(view_id))
-    return _view(row)
+    return _to_view(row)
 
 
 def _change(unit: Unit, judged: ViewRow, **changed: object) -> None:
     unit.update(views, {"view_id": judged.view_id}, **changed, revision=judged.revision + 1)
 
 
-def _view(row: Row) -> ViewRow:
+def _to_view(row: Row) -> ViewRow:
     return record_from(ViewRow, row, pointer=Pointer(row["metadata_location"], row["metadata_sha256"]))

@@ -49,7 +49,7 @@ def load_schema_scripts(dialect: str) -> tuple[SchemaScript, ...]:
 
 
 def migrate(ledger: Ledger, *, at_micros: int) -> int:
-    """Apply the scripts that are missing, and return the schema's number. Concurrent calls apply each script once."""
+    """Apply the missing scripts and return their total number. Concurrent calls apply each script only once."""
     scripts = load_schema_scripts(ledger.dialect)
 
     def work(unit: Unit) -> int:
@@ -68,16 +68,13 @@ def migrate(ledger: Ledger, *, at_micros: int) -> int:
 
 
 def _count_applied(unit: Unit, scripts: tuple[SchemaScript, ...]) -> int:
-    """How many scripts are applied. Raises if one has another checksum, or if the schema is newer."""
+    """How many scripts are applied. Raises `migration_differs` if one was another then, or `schema_too_new`."""
     rows = unit.rows(text("SELECT version, checksum FROM schema_version ORDER BY version"))
     if len(rows) > len(scripts):
         expected = f"schema {len(scripts)} at most"
         raise Code.LEDGER_UNAVAILABLE(reason="schema_too_new", expected=expected, got=f"schema {len(rows)}")
     for script, row in zip(scripts, rows, strict=False):
         if (row["version"], row["checksum"]) != (script.version, script.checksum):
-            raise Code.MIGRATION_DIFFERS(
-                f"schema script {script.version} is not the one that was applied",
-                expected=script.checksum,
-                got=str(row["checksum"]),
-            )
+            message = f"schema script {script.version} is not the one that was applied"
+            raise Code.MIGRATION_DIFFERS(message, expected=script.checksum, got=str(row["checksum"]))
     return len(rows)

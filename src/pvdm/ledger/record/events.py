@@ -12,7 +12,7 @@ from sqlalchemy import TextClause, func, or_, select, text
 
 from pvdm.errors import Code
 from pvdm.ledger import ids
-from pvdm.ledger.connection import Row, read_row, record_from
+from pvdm.ledger.connection import Row, convert_if_found, record_from
 from pvdm.ledger.schema.record import events, log_checkpoints, log_entries, log_hashes
 from pvdm.ledger.unit import Unit
 from pvdm.model import canonical_json
@@ -20,11 +20,11 @@ from pvdm.model import canonical_json
 EVENTS_PAGE_MAX_ROWS: Final = 1000
 _TRIGGER_KINDS: Final = frozenset({"insert", "update"})
 
-# A node is (level, offset): the complete subtree over leaves offset << level up to, without, (offset + 1) << level.
+# A node (level, position) is the complete subtree over 2**level leaves from leaf position * 2**level on.
 NodeT = TypeVar("NodeT", bound=tuple[int, int])
 
 _NODES_AT_ONCE: Final = 512
-_LOCK: Final = "log"  # the name of the lock that appends hold
+_LOCK: Final = "log"  # the name of the lock that a unit holds while it appends
 _LAST_INDEX: Final = select(func.max(log_entries.c.entry_index))
 
 
@@ -58,11 +58,11 @@ def note(unit: Unit, kind: str, subject: str, row_key: str, facts: Mapping[str, 
 def history(unit: Unit, subject: str, row_key: str, *, after: int = 0, count: int | None = None) -> list[Event]:
     """The steps of one row after an event id, oldest first. Slashes join the values of a key of several columns."""
     wanted = select(events).where(events.c.subject == subject, events.c.row_key == row_key, events.c.event_id > after)
-    return [_event(row) for row in unit.rows(wanted.order_by(events.c.event_id).limit(count))]
+    return [_to_event(row) for row in unit.rows(wanted.order_by(events.c.event_id).limit(count))]
 
 
 def page(unit: Unit, *, after: int = 0, count: int = EVENTS_PAGE_MAX_ROWS, about: str | None = None) -> list[Event]:
-    """The next events after an event id, oldest first. With `about`, only those of rows with this key or value.
+    """The next events after an event id, oldest first. With `about`, only those with this row key or a value of it.
 
     On PostgreSQL ids are assigned before the commit, so a lower id may appear after a higher one was read. A client
     that follows the events reads a few ids again each time.
@@ -73,13 +73,14 @@ def page(unit: Unit, *, after: int = 0, count: int = EVENTS_PAGE_MAX_ROWS, about
         value = json.dumps(about)
         has_value = [column.contains(value, autoescape=True) for column in (events.c.old, events.c.new)]
         wanted = wanted.where(or_(events.c.row_key == about, *has_value))
-    return [_event(row) for row in unit.rows(wanted.order_by(events.c.event_id).limit(limit))]
+    return [_to_event(row) for row in unit.rows(wanted.order_by(events.c.event_id).limit(limit))]
 
 
-def newest(unit: Unit, kind: str, subject: str, row_key: str) -> Event | None:
+def find_newest(unit: Unit, kind: str, subject: str, row_key: str) -> Event | None:
     """The last step of this kind about one row, or None."""
     about = (events.c.subject == subject) & (events.c.row_key == row_key) & (events.c.kind == kind)
-    return read_row(_event, unit.row(select(events).where(about).order_by(events.c.event_id.desc()).limit(1)))
+    wanted = select(events).where(about).order_by(events.c.event_id.desc()).limit(1)
+    return convert_if_found(_to_event, unit.row(wanted))
 
 
 def high_water_micros(unit: Unit) -> int | None:
@@ -88,7 +89,7 @@ def high_water_micros(unit: Unit) -> int | None:
     return found
 
 
-def _event(row: Row) -> Event:
+def _to_event(row: Row) -> Event:
     old, new = (None if row[name] is None else json.loads(row[name]) for name in ("old", "new"))
     return record_from(Event, row, old=old, new=new)
 
@@ -102,7 +103,7 @@ class LedgerLog:
         self._unit = unit
 
     def hold(self) -> None:
-        """Wait until no other unit appends. The size that is read then is still the size at `append`."""
+        """Lock the log until the unit ends: the size that is read then is still the size at `append`."""
         self._unit.lock_name(_LOCK)
 
     def size(self) -> int:
@@ -113,18 +114,19 @@ class LedgerLog:
     def read_hashes(self, nodes: Sequence[tuple[int, int]]) -> Sequence[bytes]:
         """The hashes of complete subtrees, in the order of `nodes`. Raises `log_incomplete`."""
         found: dict[tuple[int, int], bytes] = {}
-        wanted = sorted({(node[0], node[1]) for node in nodes})
+        wanted = sorted({(level, position) for level, position in nodes})
         for start in range(0, len(wanted), _NODES_AT_ONCE):
             part = wanted[start : start + _NODES_AT_ONCE]
-            levels = {f"level_{number}": node[0] for number, node in enumerate(part)}
-            positions = {f"position_{number}": node[1] for number, node in enumerate(part)}
+            levels = {f"level_{number}": level for number, (level, _) in enumerate(part)}
+            positions = {f"position_{number}": position for number, (_, position) in enumerate(part)}
             rows = self._unit.execute(_select_hashes(len(part)), {**levels, **positions}).mappings().all()
             found |= {(row["level"], row["position"]): bytes(row["hash"]) for row in rows}
         missing = [node for node in wanted if node not in found]
         if missing:
-            expected = f"hash {missing[0][1]} of level {missing[0][0]}"
+            level, position = missing[0]
+            expected = f"hash {position} of level {level}"
             raise Code.LOG_STORAGE_BROKEN(reason="log_incomplete", expected=expected, got="nothing")
-        return [found[node[0], node[1]] for node in nodes]
+        return [found[level, position] for level, position in nodes]
 
     def read_entries(self, start: int, end: int) -> Sequence[bytes]:
         """The entries from `start` up to, but without, `end`. Raises `log_incomplete`."""
@@ -147,7 +149,7 @@ class LedgerLog:
             raise Code.LOG_MOVED(expected=f"size {at}", got=f"size {size}")
         numbered = enumerate(entries, start=at)
         self._unit.insert_many(log_entries, [{"entry_index": index, "entry": entry} for index, entry in numbered])
-        nodes = [{"level": node[0], "position": node[1], "hash": value} for node, value in hashes.items()]
+        nodes = [{"level": level, "position": position, "hash": value} for (level, position), value in hashes.items()]
         self._unit.insert_many(log_hashes, nodes)
         self._unit.insert(log_checkpoints, size=at + len(entries), note=checkpoint)
 

@@ -10,7 +10,7 @@ from sqlalchemy import Select, select
 
 from pvdm.errors import Code
 from pvdm.ledger import ids
-from pvdm.ledger.connection import Row, read_record, read_row, record_from
+from pvdm.ledger.connection import Row, convert_if_found, record_from, record_if_found
 from pvdm.ledger.record import statements
 from pvdm.ledger.schema.record import overrides, proofs
 from pvdm.ledger.schema.record import statements as statements_table
@@ -30,7 +30,8 @@ OVERRIDES_PAGE_MAX_ROWS: Final = 1_000
 class ProofRecord:
     """The facts of a proof that have columns of their own. The rest is in the envelope.
 
-    `summary` is JSON for lists of proofs. `context` is the JSON of the facts that the attempt's keys are bound to.
+    `summary` is JSON for lists of proofs. `context` is the JSON of the facts from which the attempt's keys are derived;
+    it is None if verification ended before that, or if a restore brought the proof back.
     """
 
     proof_id: str
@@ -44,7 +45,7 @@ class ProofRecord:
 
 
 def put(unit: Unit, proof: ProofRecord, envelope: bytes, *, log_index: int) -> None:
-    """Store a proof with its envelope. Storing it again is no change; a notary's second one for a nonce is refused."""
+    """Store a proof with its envelope. The same proof again is no change; a notary's second for a nonce is refused."""
     statements.put(unit, StatementKind.PROOF, proof.proof_id, envelope, log_index=log_index)
     same_workload = workloads.c.workload_id == attempts.c.workload_id
     wanted = select(workloads.c.workload_id, workloads.c.domain).join(attempts, same_workload)
@@ -61,7 +62,7 @@ def insert_restored(unit: Unit, proof: ProofRecord, workload_id: str, *, domain:
 
 
 def _insert(unit: Unit, proof: ProofRecord, workload_id: str, *, domain: str, nonce_in_ledger: str | None) -> None:
-    """Add the row. `nonce_in_ledger` is None if a restore lost the nonce's row."""
+    """Add the row. `nonce_in_ledger` is the proof's nonce, or None if a restore lost the row of the nonce."""
     workload = {"workload_id": ids.require_workload_id(workload_id), "domain": ids.require_name(domain, "domain")}
     ids.require_name(proof.notary, "notary")
     is_new = unit.insert_new(proofs, **asdict(proof), **workload, held_nonce=nonce_in_ledger)
@@ -85,7 +86,7 @@ def get_envelope(unit: Unit, proof_id: str) -> bytes:
     return statements.get(unit, proof_id).envelope
 
 
-def of_attempt(unit: Unit, attempt_id: str) -> list[ProofRecord]:
+def list_by_attempt(unit: Unit, attempt_id: str) -> list[ProofRecord]:
     """Every proof of an attempt, oldest first."""
     wanted = select(proofs).where(proofs.c.attempt_id == attempt_id).order_by(proofs.c.at_micros, proofs.c.proof_id)
     return unit.records(ProofRecord, wanted)
@@ -100,15 +101,15 @@ def find_newest_of_attempts(unit: Unit, attempt_ids: Sequence[str]) -> dict[str,
 
 def find_by_notary(unit: Unit, nonce: str, notary: str) -> ProofRecord | None:
     """This notary's proof for this nonce, or None."""
-    return read_record(ProofRecord, unit.find(proofs, nonce=nonce, notary=notary))
+    return record_if_found(ProofRecord, unit.find(proofs, nonce=nonce, notary=notary))
 
 
-def of_nonce(unit: Unit, nonce: str) -> list[ProofRecord]:
+def list_by_nonce(unit: Unit, nonce: str) -> list[ProofRecord]:
     """Every notary's proof for one nonce."""
     return unit.records(ProofRecord, select(proofs).where(proofs.c.nonce == nonce).order_by(proofs.c.notary))
 
 
-def domain_of(unit: Unit, proof_id: str) -> str:
+def get_domain(unit: Unit, proof_id: str) -> str:
     """The domain of the proof's workload."""
     return str(unit.get(proofs, "proof_unknown", proof_id=proof_id)["domain"])
 
@@ -122,7 +123,7 @@ def page(
     before_index: int | None = None,
     count: int = 100,
 ) -> list[tuple[ProofRecord, int]]:
-    """The newest proofs with a log index below `before_index`, each with its log index."""
+    """The newest proofs (with a log index below `before_index`, if it is given), each with its log index."""
     same_statement = statements_table.c.statement_id == proofs.c.proof_id
     wanted = select(proofs, statements_table.c.log_index).join(statements_table, same_statement)
     wanted = wanted.order_by(statements_table.c.log_index.desc()).limit(min(count, PROOFS_PAGE_MAX_ROWS))
@@ -168,22 +169,21 @@ def insert_override(unit: Unit, override: OverrideRecord) -> None:
 
 def find_override(unit: Unit, override_id: str) -> StoredOverride | None:
     """The override, or None."""
-    return read_row(_stored_override, unit.row(_select_overrides().where(overrides.c.override_id == override_id)))
+    wanted = _select_overrides().where(overrides.c.override_id == override_id)
+    return convert_if_found(_to_stored_override, unit.row(wanted))
 
 
 def list_newest_overrides(unit: Unit, *, domain: str | None = None) -> list[StoredOverride]:
     """The newest overrides; of one domain, or of all."""
     wanted = where_given(_select_overrides(), (proofs.c.domain, domain))
     wanted = wanted.order_by(overrides.c.at_micros.desc(), overrides.c.override_id)
-    return [_stored_override(row) for row in unit.rows(wanted.limit(OVERRIDES_PAGE_MAX_ROWS))]
+    return [_to_stored_override(row) for row in unit.rows(wanted.limit(OVERRIDES_PAGE_MAX_ROWS))]
 
 
 def find_live_override(unit: Unit, fail_proof_id: str) -> str | None:
-    """The id of this proof's override whose nonce is not ABORTED, or None."""
-    wanted = _select_overrides().where(
-        overrides.c.fail_proof_id == fail_proof_id, nonce_table.c.state != NonceState.ABORTED
-    )
-    row = unit.row(wanted.limit(1))
+    """The id of the FAIL proof's override whose nonce is not ABORTED, or None."""
+    of_proof = _select_overrides().where(overrides.c.fail_proof_id == fail_proof_id)
+    row = unit.row(of_proof.where(nonce_table.c.state != NonceState.ABORTED).limit(1))
     return None if row is None else str(row["override_id"])
 
 
@@ -193,8 +193,8 @@ def find_overrides_of_proofs(unit: Unit, proof_ids: Sequence[str]) -> dict[str, 
     return {row["fail_proof_id"]: row["override_id"] for row in unit.rows(wanted)}
 
 
-def overrides_used_by(unit: Unit, workload_ids: Sequence[str]) -> dict[str, dict[str, str]]:
-    """The override ids of publications by break-glass, by workload id and snapshot id."""
+def find_overrides_used_by(unit: Unit, workload_ids: Sequence[str]) -> dict[str, dict[str, str]]:
+    """The ids of the overrides by which these workloads published: by workload id, then by snapshot id."""
     of_workloads = proofs.c.workload_id.in_(list(workload_ids))
     wanted = _select_overrides().where(nonce_table.c.state == NonceState.COMMITTED, of_workloads)
     found: dict[str, dict[str, str]] = {}
@@ -211,5 +211,5 @@ def _select_overrides() -> Select[Any]:
     )
 
 
-def _stored_override(row: Row) -> StoredOverride:
+def _to_stored_override(row: Row) -> StoredOverride:
     return StoredOverride(record_from(OverrideRecord, row), NonceState(row["state"]), row["domain"])

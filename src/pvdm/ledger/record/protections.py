@@ -12,7 +12,7 @@ from sqlalchemy import ColumnElement, Select, Table, and_, or_, select
 from pvdm.errors import Code
 from pvdm.ledger import ids
 from pvdm.ledger.catalog.namespaces import Levels, levels_key, levels_of_key
-from pvdm.ledger.connection import Row, read_record
+from pvdm.ledger.connection import Row, record_if_found
 from pvdm.ledger.record import statements
 from pvdm.ledger.schema.catalog import namespaces, tables
 from pvdm.ledger.schema.record import contracts, protections, table_migrations
@@ -32,7 +32,7 @@ class ProtectionRecord:
     """The facts of a protection that have columns of their own. The rest is in the envelope.
 
     A table's protection has a `table_uuid`, a namespace's a `namespace_id`. `found_sha256` is the hash of the manifest
-    list and the manifests that `main` had. It is None if `main` was empty, or if a restore brought the protection back.
+    list and the manifests that `main` had then; None if `main` was empty, or if a restore brought the protection back.
     """
 
     protection_id: str
@@ -49,7 +49,11 @@ class ProtectionRecord:
 
 @dataclass(frozen=True, slots=True)
 class MigrationRecord:
-    """The facts of a migration that have columns of their own. `contract_sha256` is the contract after it."""
+    """The facts of a migration that have columns of their own. The rest is in the envelope.
+
+    `contract_sha256` is the contract afterwards, `metadata_sha256` the table's metadata file afterwards (None if a
+    restore brought the migration back).
+    """
 
     migration_id: str
     table_uuid: str
@@ -64,18 +68,18 @@ class MigrationRecord:
 def put(
     unit: Unit, record: ProtectionRecord | MigrationRecord, contract: str | None, envelope: bytes, *, log_index: int
 ) -> None:
-    """Store an approval, its contract and envelope, and use up its nonce. Raises `nonce_taken` for a used nonce."""
+    """Store an approval, its contract (if any) and envelope, and use up its nonce. `nonce_taken` for a used nonce."""
     kind = StatementKind.PROTECTION if isinstance(record, ProtectionRecord) else StatementKind.MIGRATION
     statements.put(unit, kind, _statement_id(record), envelope, log_index=log_index)
     insert(unit, record, contract)
 
 
 def insert(unit: Unit, record: ProtectionRecord | MigrationRecord, contract: str | None) -> None:
-    """Add the row of an approval whose envelope is stored, add its contract, and use up its nonce."""
+    """Add the row of an approval whose envelope is stored, add its contract if any, and use up its nonce."""
     if isinstance(record, ProtectionRecord):
         table, purpose = protections, NoncePurpose.PROTECTION
         if record.found_sha256 is not None:
-            ids.require_sha256(record.found_sha256, "hash of what main showed")
+            ids.require_sha256(record.found_sha256, "hash of main's manifests")
     else:
         table, purpose = table_migrations, NoncePurpose.MIGRATION
     nonces.reserve(unit, record.nonce, purpose=purpose, holder=record.operator)
@@ -103,7 +107,7 @@ def has_contract(unit: Unit, sha256: str) -> bool:
     return unit.find(contracts, contract_sha256=sha256) is not None
 
 
-def contract_domains(unit: Unit, sha256: str) -> set[str]:
+def list_contract_domains(unit: Unit, sha256: str) -> set[str]:
     """The domains whose tables or namespaces were ever under the contract."""
     return {
         str(row["domain"])
@@ -114,16 +118,16 @@ def contract_domains(unit: Unit, sha256: str) -> set[str]:
 
 def find(unit: Unit, protection_id: str) -> ProtectionRecord | None:
     """The protection, or None."""
-    return read_record(ProtectionRecord, unit.find(protections, protection_id=protection_id))
+    return record_if_found(ProtectionRecord, unit.find(protections, protection_id=protection_id))
 
 
 def find_migration(unit: Unit, migration_id: str) -> MigrationRecord | None:
     """The migration, or None."""
-    return read_record(MigrationRecord, unit.find(table_migrations, migration_id=migration_id))
+    return record_if_found(MigrationRecord, unit.find(table_migrations, migration_id=migration_id))
 
 
 def list_newest(unit: Unit, *, domain: str | None = None) -> list[ProtectionRecord]:
-    """The newest protections, the latest in the log first; of one domain, or of all."""
+    """The newest protections, the latest in the log first; of one domain, or of all. At most a page."""
     return unit.records(ProtectionRecord, _select_newest(protections, protections.c.protection_id, domain))
 
 
@@ -138,25 +142,24 @@ def _select_newest(table: Table, key: ColumnElement[str], domain: str | None) ->
     return wanted.order_by(statement_table.c.log_index.desc()).limit(APPROVALS_PAGE_MAX_ROWS)
 
 
-def newest_of(unit: Unit, table_uuid: str) -> str | None:
-    """The id of the table's last protection, or None."""
+def find_newest_id(unit: Unit, table_uuid: str) -> str | None:
+    """The id of the table's last approval that protected it, or None. It may have ended."""
     same_statement = statement_table.c.statement_id == protections.c.protection_id
     wanted = select(protections.c.protection_id).join(statement_table, same_statement)
-    wanted = wanted.where(
-        protections.c.table_uuid == table_uuid.lower(), protections.c.action == ProtectionAction.PROTECT
-    )
+    wanted = wanted.where(protections.c.table_uuid == table_uuid.lower())
+    wanted = wanted.where(protections.c.action == ProtectionAction.PROTECT)
     row = unit.row(wanted.order_by(statement_table.c.log_index.desc()).limit(1))
     return None if row is None else str(row["protection_id"])
 
 
 def found_sha256(unit: Unit, table_uuid: str) -> str | None:
     """The hash of the manifests that `main` had at the table's last protection (`ProtectionRecord`), or None."""
-    newest = newest_of(unit, table_uuid)
+    newest = find_newest_id(unit, table_uuid)
     found = None if newest is None else find(unit, newest)
     return None if found is None else found.found_sha256
 
 
-def current_contract(unit: Unit, table_uuid: str) -> str | None:
+def find_current_contract(unit: Unit, table_uuid: str) -> str | None:
     """The contract hash of the newest protection or migration of this UUID, even if the table does not exist.
 
     None if the newest one ends the protection, or if there is none.
@@ -172,7 +175,7 @@ def current_contract(unit: Unit, table_uuid: str) -> str | None:
     return contract_by_index[max(contract_by_index)] if contract_by_index else None
 
 
-def approval_ids(unit: Unit, table_uuid: str, namespace_id: str) -> list[str]:
+def list_approval_ids(unit: Unit, table_uuid: str, namespace_id: str) -> list[str]:
     """The ids of a table's protections and migrations, and of its namespace's protections, oldest first.
 
     Raises `audit_too_large` for more than an audit accepts: without all of them it would report false violations.
@@ -186,15 +189,17 @@ def approval_ids(unit: Unit, table_uuid: str, namespace_id: str) -> list[str]:
     rows = unit.rows(wanted.order_by(statement_table.c.log_index).limit(AUDIT_APPROVALS_MAX + 1))
     if len(rows) > AUDIT_APPROVALS_MAX:
         message = "the table and its namespace have more protections and migrations than an audit accepts"
-        raise Code.AUDIT_FAILED(
-            message, reason="audit_too_large", expected=f"at most {AUDIT_APPROVALS_MAX:,}", got="more"
-        )
+        most = f"at most {AUDIT_APPROVALS_MAX:,}"
+        raise Code.AUDIT_FAILED(message, reason="audit_too_large", expected=most, got="more")
     return [row["statement_id"] for row in rows]
 
 
 @dataclass(frozen=True, slots=True)
 class ProtectedObject:
-    """A protected table or namespace. `id` is a table's UUID; `protection_id` is None if it was created protected."""
+    """A protected table or namespace (then `name` is None). `id` is a table's UUID or a namespace's own id.
+
+    `protection_id` is None if it was created in a protected namespace.
+    """
 
     levels: Levels
     name: str | None
@@ -250,21 +255,21 @@ def list_protected_namespaces(
 
 
 def _newest_protections(unit: Unit, column: ColumnElement[str], object_ids: Sequence[str]) -> dict[str, Row]:
-    """The newest protection of each table or namespace. One that was created protected has none."""
+    """The newest protection of each table or namespace in force. One that was created protected may have none."""
     query = (
         select(protections, column.label("object_id"), statement_table.c.at_micros.label("logged_micros"))
         .join(statement_table, statement_table.c.statement_id == protections.c.protection_id)
         .where(column.in_(object_ids))
         .order_by(statement_table.c.log_index)
     )
-    newest = {row["object_id"]: row for row in unit.rows(query)}
+    newest = {row["object_id"]: row for row in unit.rows(query)}  # a later row replaces an earlier one
     return {object_id: row for object_id, row in newest.items() if row["action"] == ProtectionAction.PROTECT}
 
 
 def _protected_object(
     row: Row, name: str | None, object_id: str, contract: str, protection: Row | None
 ) -> ProtectedObject:
-    # The time of the statement, not of the protection's row: a restore writes the row again.
+    # The time when the statement was logged, not when the protection's row was written: a restore writes rows again.
     since = row["protected_micros"] if protection is None else protection["logged_micros"]
     protection_id = None if protection is None else protection["protection_id"]
     return ProtectedObject(levels_of_key(row["levels"]), name, object_id, contract, since, protection_id)

@@ -10,7 +10,7 @@ from sqlalchemy import select
 
 from pvdm.errors import Code
 from pvdm.ledger import ids
-from pvdm.ledger.connection import Row, read_record, record_from
+from pvdm.ledger.connection import Row, record_from, record_if_found
 from pvdm.ledger.record import statements
 from pvdm.ledger.schema.record import receipts
 from pvdm.ledger.schema.record import statements as statement_table
@@ -32,7 +32,7 @@ class ReceiptRecord:
 
 
 def put(unit: Unit, receipt: ReceiptRecord, envelope: bytes, *, log_index: int) -> None:
-    """Store a receipt with its envelope. The same receipt again is no change; another for its snapshot is refused."""
+    """Store a receipt with its envelope. The same one again is no change; another of the same snapshot is refused."""
     statements.put(unit, StatementKind.RECEIPT, receipt.receipt_id, envelope, log_index=log_index)
     ids.require_name(receipt.table_uuid, "table UUID")
     ids.require_snapshot_id(receipt.snapshot_id)
@@ -46,9 +46,9 @@ def get(unit: Unit, receipt_id: str) -> ReceiptRecord:
     return record_from(ReceiptRecord, unit.get(receipts, "receipt_unknown", receipt_id=receipt_id))
 
 
-def of_snapshot(unit: Unit, table_uuid: str, snapshot_id: str) -> ReceiptRecord | None:
+def find_by_snapshot(unit: Unit, table_uuid: str, snapshot_id: str) -> ReceiptRecord | None:
     """The receipt of a snapshot, or None. If a crash came before the receipt, the next start writes it."""
-    return read_record(ReceiptRecord, unit.find(receipts, table_uuid=table_uuid, snapshot_id=snapshot_id))
+    return record_if_found(ReceiptRecord, unit.find(receipts, table_uuid=table_uuid, snapshot_id=snapshot_id))
 
 
 def any_exist(unit: Unit) -> bool:
@@ -56,7 +56,7 @@ def any_exist(unit: Unit) -> bool:
     return unit.row(select(receipts).limit(1)) is not None
 
 
-def ids_of_table(unit: Unit, table_uuid: str, *, after: int | None, count: int) -> list[str]:
+def list_ids_by_table(unit: Unit, table_uuid: str, *, after: int | None, count: int) -> list[str]:
     """The ids of the table's next receipts after a log index."""
     same_statement = statement_table.c.statement_id == receipts.c.receipt_id
     of_table = select(receipts.c.receipt_id).join(statement_table, same_statement)
@@ -67,7 +67,7 @@ def ids_of_table(unit: Unit, table_uuid: str, *, after: int | None, count: int) 
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """A publication, and the nonces that it used."""
+    """A publication (of one or more chunks, as one snapshot), and the nonces that it used."""
 
     workload_id: str
     table_uuid: str
@@ -77,35 +77,34 @@ class Publication:
 
 
 def list_missing(unit: Unit, *, since_micros: int = 0) -> list[Publication]:
-    """Every publication since then that has no receipt because of a crash, oldest first."""
-    same_snapshot = (receipts.c.table_uuid == workloads.c.table_uuid) & (
-        receipts.c.snapshot_id == published.c.snapshot_id
-    )
+    """Every publication since that time that has no receipt yet, oldest first. A crash may have come before it."""
+    same_table = receipts.c.table_uuid == workloads.c.table_uuid
+    same_snapshot = same_table & (receipts.c.snapshot_id == published.c.snapshot_id)
     wanted = select(published, workloads.c.table_uuid).select_from(_PUBLISHED.outerjoin(receipts, same_snapshot))
     wanted = wanted.where(receipts.c.receipt_id.is_(None), published.c.at_micros >= since_micros)
     order = (published.c.at_micros, published.c.snapshot_id, published.c.nonce)
     return _group_publications(unit.rows(wanted.order_by(*order)))
 
 
-def find_missing(unit: Unit, table_uuid: str, snapshot_ids: Collection[int]) -> set[int]:
+def find_without_receipt(unit: Unit, table_uuid: str, snapshot_ids: Collection[int]) -> set[int]:
     """The ids among `snapshot_ids` that were published to the table and have no receipt yet."""
     texts = sorted(str(each) for each in snapshot_ids)
     of_table = select(receipts.c.snapshot_id).where(receipts.c.table_uuid == table_uuid)
-    without = set(texts) - {row["snapshot_id"] for row in unit.rows_with(of_table, receipts.c.snapshot_id, texts)}
-    if not without:
+    missing = set(texts) - {row["snapshot_id"] for row in unit.rows_with(of_table, receipts.c.snapshot_id, texts)}
+    if not missing:
         return set()
     all_published = select(published.c.snapshot_id).select_from(_PUBLISHED).where(workloads.c.table_uuid == table_uuid)
-    return {int(row["snapshot_id"]) for row in unit.rows(all_published) if row["snapshot_id"] in without}
+    return {int(row["snapshot_id"]) for row in unit.rows(all_published) if row["snapshot_id"] in missing}
 
 
 def require_receipts(unit: Unit, table_uuid: str, snapshot_ids: Collection[int]) -> None:
-    """Raise `table_moved` if one of these snapshots still needs a receipt: writing it needs the snapshot in `main`."""
-    if find_missing(unit, table_uuid, snapshot_ids):
+    """Raise `table_moved` if a publication among these snapshots has no receipt: once expired, it could get none."""
+    if find_without_receipt(unit, table_uuid, snapshot_ids):
         message = "history to be removed has a publication without a receipt"
         raise Code.TABLE_MOVED(message, expected="a receipt of each publication")
 
 
-def publication_of(unit: Unit, attempt_ids: Sequence[str]) -> Publication:
+def get_publication(unit: Unit, attempt_ids: Sequence[str]) -> Publication:
     """The one publication of these attempts, with or without its receipt. Raises `publication_not_one`."""
     snapshots = select(published.c.snapshot_id).where(published.c.attempt_id.in_(attempt_ids))
     wanted = select(published, workloads.c.table_uuid).select_from(_PUBLISHED)
@@ -117,6 +116,7 @@ def publication_of(unit: Unit, attempt_ids: Sequence[str]) -> Publication:
 
 
 def _group_publications(rows: Sequence[Row]) -> list[Publication]:
+    """One publication for each snapshot, from rows of one chunk each."""
     found: dict[tuple[str, str], Publication] = {}
     for row in rows:
         key = row["table_uuid"], row["snapshot_id"]

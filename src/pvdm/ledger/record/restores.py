@@ -13,7 +13,7 @@ from sqlalchemy import func, select, update
 
 from pvdm.errors import Code, NotAllowedError, PvdmError
 from pvdm.ledger import ids
-from pvdm.ledger.connection import Row, read_row, record_from
+from pvdm.ledger.connection import Row, convert_if_found, record_from
 from pvdm.ledger.schema.record import lost_claims, restores, statements, used_chunks
 from pvdm.ledger.schema.work import claims
 from pvdm.ledger.unit import Unit
@@ -43,12 +43,12 @@ class Restore:
 
 def find_unfinished(unit: Unit) -> Restore | None:
     """The restore that is under way, or None."""
-    return read_row(_restore, unit.row(select(restores).where(restores.c.finished_micros.is_(None))))
+    return convert_if_found(_to_restore, unit.row(select(restores).where(restores.c.finished_micros.is_(None))))
 
 
-def newest(unit: Unit) -> Restore | None:
+def find_newest(unit: Unit) -> Restore | None:
     """The last restore, or None."""
-    return read_row(_restore, unit.row(select(restores).order_by(restores.c.restore_id.desc()).limit(1)))
+    return convert_if_found(_to_restore, unit.row(select(restores).order_by(restores.c.restore_id.desc()).limit(1)))
 
 
 def next_id(unit: Unit) -> int:
@@ -57,7 +57,7 @@ def next_id(unit: Unit) -> int:
 
 
 def begin(unit: Unit, restore: Restore) -> None:
-    """Note the restore. From the end of this transaction on nothing else runs on the ledger."""
+    """Note the restore. From the end of this transaction until `finish`, nothing else runs on the ledger."""
     unit.lock_name(_LOCK)
     require_none_unfinished(unit)
     ids.require_name(restore.operator, "operator")
@@ -84,27 +84,23 @@ def require_none_unfinished(unit: Unit) -> None:
         raise Code.RESTORE_UNFINISHED(got=f"restore {found.restore_id} by {found.operator}")
 
 
-def newest_micros(unit: Unit) -> int | None:
+def find_newest_micros(unit: Unit) -> int | None:
     """When the ledger was last restored. None if it never was."""
     found: int | None = unit.execute(select(func.max(restores.c.at_micros))).scalar_one()
     return found
 
 
 def require_issued_after(unit: Unit, issued_at: int, *, what: str = "override") -> None:
-    """Refuse a statement that was signed before the last restore: it may have been used in the lost time."""
-    newest = newest_micros(unit)
+    """Refuse a statement that was issued before the last restore: it may have been used in the lost time."""
+    newest = find_newest_micros(unit)
     if newest is not None and issued_at <= newest:
-        raise NotAllowedError(
-            f"{what}_before_restore",
-            f"the {what} is older than the last restore of the ledger, so its use may have been lost",
-            expected=f"issued after {newest}",
-            got=str(issued_at),
-            hint=f"nothing was changed; sign a new {what}",
-        )
+        reason, hint = f"{what}_before_restore", f"nothing was changed; sign a new {what}"
+        message = f"the {what} is older than the last restore of the ledger, so its use may have been lost"
+        raise NotAllowedError(reason, message, expected=f"issued after {newest}", got=str(issued_at), hint=hint)
 
 
 def list_log_keys(unit: Unit) -> list[tuple[bytes, bytes]]:
-    """The log keys that operators gave at restores, each with the outside checkpoint's note of that restore."""
+    """The public log keys that operators gave at restores, each with the outside checkpoint's note at that restore."""
     return [
         (bytes.fromhex(der), bytes(row["outside_note"]))
         for row in unit.rows(select(restores).order_by(restores.c.restore_id))
@@ -121,7 +117,7 @@ def store_old_statement(
     unit.execute(statements.insert(), {"statement_id": statement_id, **values})
 
 
-def _restore(row: Row) -> Restore:
+def _to_restore(row: Row) -> Restore:
     return record_from(
         Restore,
         row,
@@ -170,7 +166,7 @@ def release_lost_claim(unit: Unit, receipt_id: str, *, operator: str, reason: st
 
 @dataclass(frozen=True, slots=True)
 class UsedChunk:
-    """A chunk that was published, or may have been. `statement_id` is its receipt, or else its proof."""
+    """A chunk that was published, or may have been. `statement_id` is its receipt, or its proof if there is none."""
 
     chunk_id: str
     snapshot_id: str
@@ -178,7 +174,7 @@ class UsedChunk:
 
 
 def put_used_chunk(unit: Unit, workload_id: str, chunk_id: str, *, snapshot_id: str, receipt_id: str) -> None:
-    """Note that the chunk is published. A second call changes nothing."""
+    """Note that the chunk is, or may be, published; a second call changes nothing. `receipt_id` may be a proof's."""
     unit.insert_new(
         used_chunks,
         workload_id=ids.require_workload_id(workload_id),

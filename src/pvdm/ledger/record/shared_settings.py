@@ -8,7 +8,7 @@ from typing import Final
 from sqlalchemy import select, update
 
 from pvdm.errors import Code
-from pvdm.ledger.connection import Row, read_record, record_from
+from pvdm.ledger.connection import Row, record_from, record_if_found
 from pvdm.ledger.schema.record import epoch_books, shared_settings
 from pvdm.ledger.schema.work import handle_workers, handles
 from pvdm.ledger.unit import Unit
@@ -19,7 +19,7 @@ _LOCK: Final = "common settings"
 
 @dataclass(frozen=True, slots=True)
 class SharedSettings:
-    """The settings that all Stewards of a ledger share, as text. None if no Steward has set one yet."""
+    """The settings that all Stewards of a ledger share, as text. A setting that no Steward has set yet is None."""
 
     notary: str
     origin: str
@@ -31,7 +31,7 @@ class SharedSettings:
 
 def find_settings(unit: Unit) -> SharedSettings | None:
     """The stored settings, or None."""
-    return read_record(SharedSettings, unit.row(select(shared_settings)))
+    return record_if_found(SharedSettings, unit.row(select(shared_settings)))
 
 
 def lock_settings(unit: Unit) -> None:
@@ -43,16 +43,16 @@ def put_settings(unit: Unit, settings: SharedSettings) -> None:
     """Store the settings. A trigger of the database refuses another notary's name than the first."""
     values = asdict(settings)
     if not unit.insert_new(shared_settings, settings_id=1, **values):
-        unit.update(shared_settings, {}, **values)
+        unit.update(shared_settings, {}, **values)  # the table has one row
 
 
 def set_log_origin(unit: Unit, origin: str) -> None:
-    """Change the log's origin. Without stored settings nothing changes."""
+    """Change the log's origin (its name). Without stored settings nothing changes."""
     wanted = update(shared_settings).where(shared_settings.c.origin != origin)
     unit.execute(wanted.values(origin=origin, at_micros=unit.at_micros))
 
 
-def newest_epoch_book(unit: Unit) -> bytes | None:
+def find_newest_epoch_book(unit: Unit) -> bytes | None:
     """The bytes of the newest epoch book, or None. Revisions are never changed."""
     row = unit.row(select(epoch_books).order_by(epoch_books.c.revision.desc()).limit(1))
     return None if row is None else bytes(row["book"])
@@ -76,7 +76,7 @@ class StoredHandle:
     job_id: str
     redemptions: int
     state: HandleState
-    context: str | None  # canonical JSON of the facts that the keys are bound to
+    context: str | None  # canonical JSON of the facts from which the keys are derived; None before the freeze
     workers: frozenset[str]
 
 
@@ -104,7 +104,7 @@ def lock_handle(unit: Unit, handle_sha256: str) -> StoredHandle | None:
 
 
 def change_handle(unit: Unit, old: StoredHandle, new: StoredHandle) -> None:
-    """Store the new state of a locked handle. Workers can only be added."""
+    """Store the new state of a locked handle. Raises `handle_changed` if `new` lacks a worker of `old`."""
     if not old.workers <= new.workers:
         raise Code.RECORD_DIFFERS(reason="handle_changed", got=new.job_id)
     if (old.state, old.context) != (new.state, new.context):

@@ -9,7 +9,7 @@ from sqlalchemy import select
 
 from pvdm.errors import Code
 from pvdm.ledger import ids
-from pvdm.ledger.connection import read_record, record_from
+from pvdm.ledger.connection import record_from, record_if_found
 from pvdm.ledger.schema.record import attestations, challenges, statements
 from pvdm.ledger.schema.work import NoncePurpose
 from pvdm.ledger.unit import Unit, where_given
@@ -32,7 +32,7 @@ class Statement:
 
 
 def put(unit: Unit, kind: StatementKind, statement_id: str, envelope: bytes, *, log_index: int) -> None:
-    """Store the envelope. The same envelope again is no change; other bytes under its id raise `statement_differs`."""
+    """Store the envelope; again is no change. Raises `statement_differs` if another is stored under the same id."""
     if not 0 < len(envelope) <= STORED_ENVELOPE_MAX_BYTES:
         expected = f"1 to {STORED_ENVELOPE_MAX_BYTES} bytes"
         raise Code.RECORD_TOO_LARGE(reason="envelope_too_large", expected=expected, got=str(len(envelope)))
@@ -51,7 +51,7 @@ def put(unit: Unit, kind: StatementKind, statement_id: str, envelope: bytes, *, 
 
 def find(unit: Unit, statement_id: str) -> Statement | None:
     """The envelope, or None."""
-    return read_record(Statement, unit.find(statements, statement_id=statement_id))
+    return record_if_found(Statement, unit.find(statements, statement_id=statement_id))
 
 
 def get(unit: Unit, statement_id: str) -> Statement:
@@ -59,18 +59,18 @@ def get(unit: Unit, statement_id: str) -> Statement:
     return record_from(Statement, unit.get(statements, "statement_unknown", statement_id=statement_id))
 
 
-def of_kind(unit: Unit, kind: StatementKind) -> list[Statement]:
+def list_by_kind(unit: Unit, kind: StatementKind) -> list[Statement]:
     """Every statement of a kind, in the log's order."""
     return unit.records(Statement, select(statements).where(statements.c.kind == kind).order_by(statements.c.log_index))
 
 
-def ids_of_kind(unit: Unit, kind: StatementKind) -> tuple[str, ...]:
+def list_ids_by_kind(unit: Unit, kind: StatementKind) -> tuple[str, ...]:
     """The ids of every statement of a kind, in the log's order."""
     wanted = select(statements.c.statement_id).where(statements.c.kind == kind).order_by(statements.c.log_index)
     return tuple(row["statement_id"] for row in unit.rows(wanted))
 
 
-def between(unit: Unit, start: int, end: int) -> list[Statement]:
+def list_between(unit: Unit, start: int, end: int) -> list[Statement]:
     """The statements whose log index is from `start` up to, but without, `end`."""
     index = statements.c.log_index
     wanted = select(statements).where(index >= start, index < end).order_by(index)
@@ -79,7 +79,7 @@ def between(unit: Unit, start: int, end: int) -> list[Statement]:
 
 @dataclass(frozen=True, slots=True)
 class ChallengeRecord:
-    """A challenge to the attestor of a source. `request` is the canonical JSON of the facts its keys are bound to."""
+    """A challenge to the attestor of a source. `request` is JSON: the facts from which its keys are derived."""
 
     nonce: str
     attestor: str
@@ -101,9 +101,9 @@ class AttestationRecord:
 
 
 def add_challenge(unit: Unit, new: ChallengeRecord) -> ChallengeRecord:
-    """Store and return the challenge, or return the stored one of its nonce. Raises `nonce_taken` if they differ."""
+    """Store and return the challenge, or return the one stored under its nonce. Raises `nonce_taken` if they differ."""
     unit.lock_name(f"challenge {new.nonce}")
-    stored = read_record(ChallengeRecord, unit.find(challenges, nonce=new.nonce))
+    stored = record_if_found(ChallengeRecord, unit.find(challenges, nonce=new.nonce))
     if stored is not None:
         if (stored.attestor, stored.request) != (new.attestor, new.request):
             raise Code.NONCE_TAKEN(got=new.nonce)
@@ -120,7 +120,7 @@ def get_challenge(unit: Unit, nonce: str) -> ChallengeRecord:
 
 
 def put_attestation(unit: Unit, attestation: AttestationRecord, envelope: bytes, *, log_index: int) -> None:
-    """Store the attestation and use up its nonce. A second answer to one challenge is refused."""
+    """Store the attestation and use up its nonce. A second one for the same challenge raises `nonce_not_reserved`."""
     nonces.commit(unit, attestation.nonce, snapshot_id=None)
     put(unit, StatementKind.SOURCE_ATTESTATION, attestation.attestation_id, envelope, log_index=log_index)
     ids.require_name(attestation.catalog, "catalog")
@@ -131,13 +131,13 @@ def put_attestation(unit: Unit, attestation: AttestationRecord, envelope: bytes,
 
 def find_attestation(unit: Unit, attestation_id: str) -> AttestationRecord | None:
     """The attestation, or None."""
-    return read_record(AttestationRecord, unit.find(attestations, attestation_id=attestation_id))
+    return record_if_found(AttestationRecord, unit.find(attestations, attestation_id=attestation_id))
 
 
 def list_newest_attestations(
     unit: Unit, *, attestor: str | None = None, table_uuid: str | None = None, snapshot_id: str | None = None
 ) -> list[AttestationRecord]:
-    """The newest attestations, of one attestor or source or of all."""
+    """The newest attestations; only of this attestor, source table or snapshot, if they are given."""
     wanted = select(attestations).order_by(attestations.c.at_micros.desc(), attestations.c.attestation_id)
     c = attestations.c
     wanted = where_given(wanted, (c.attestor, attestor), (c.table_uuid, table_uuid), (c.snapshot_id, snapshot_id))

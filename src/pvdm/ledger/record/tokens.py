@@ -21,7 +21,7 @@ _BY_SECRET: Final = select(tokens).where(tokens.c.secret_sha256 == bindparam("of
 
 
 class BearerToken:
-    """A token's text. It is shown once, to its holder."""
+    """A token's text, which its holder gets once. It cannot be compared, hashed, pickled or formatted by mistake."""
 
     __slots__ = ("_text",)
 
@@ -62,8 +62,8 @@ class BearerToken:
 class Grant:
     """What a token allows. `attempt_id` binds it to one attempt, `parent_id` to the token it is derived from.
 
-    After a rotation `successor_id` names the token that replaces this one from `replaced_micros` on. With `ended` the
-    replacement took effect at once.
+    After a rotation (`replace`), `successor_id` names the token that replaces this one from `replaced_micros` on.
+    `ended` says that the replacement took effect at once.
     """
 
     token_id: str
@@ -85,15 +85,11 @@ class Grant:
 
 
 def require_domain(grant: Grant, domain: str, what: str = "this") -> None:
-    """Raise `permission_denied` for a token of another domain. `what` is the thing that belongs to `domain`."""
+    """Raise `permission_denied` for a token of another domain. `what` names the thing that belongs to `domain`."""
     if not grant.reaches(domain):
-        raise Code.PERMISSION_DENIED(
-            f"{what} belongs to another domain",
-            reason="domain_wrong",
-            expected="a token of the domain that owns it",
-            got=f"one of the domain {grant.domain}",
-            hint="use a token of the domain that owns it",
-        )
+        message, got = f"{what} belongs to another domain", f"one of the domain {grant.domain}"
+        owner = "a token of the domain that owns it"
+        raise Code.PERMISSION_DENIED(message, reason="domain_wrong", expected=owner, got=got, hint=f"use {owner}")
 
 
 def issue(
@@ -107,7 +103,7 @@ def issue(
     attempt_id: str | None = None,
     parent_id: str | None = None,
 ) -> Grant:
-    """Store a new token, whose text only the caller has. A derived one ends with its parent or its last successor."""
+    """Store a new token, whose text only the caller has. With `parent_id` it is derived, and ends with that token."""
     if expires_micros <= unit.at_micros:
         raise Code.TOKEN_REQUEST_INVALID(reason="token_expiry_invalid", got=str(expires_micros))
     grant = Grant(
@@ -120,40 +116,43 @@ def issue(
         parent_id=parent_id,
         issued_micros=unit.at_micros,
     )
-    values = {name: value for name, value in asdict(grant).items() if name != "ended"}
+    values = {name: value for name, value in asdict(grant).items() if name != "ended"}  # not a column
     unit.insert(tokens, secret_sha256=secret_sha256, **values)
     return grant
 
 
 def find_issued(unit: Unit, secret_sha256: str, *, parent: Grant, attempt_id: str) -> Grant | None:
-    """The token of this hash, or None. Raises unless it was derived for the attempt, from `parent` or a predecessor."""
+    """The token with this hash, or None. Raises `token_secret_taken` if it is not of this attempt and `parent`.
+
+    A token that was derived before a rotation counts as derived from the newest successor of its parent.
+    """
     row = unit.row(_BY_SECRET, of_secret=secret_sha256)
     if row is None:
         return None
-    found = _grant(row)
-    newest_parent_id = None if found.parent_id is None else newest(unit, get(unit, found.parent_id)).token_id
-    if (newest_parent_id, found.attempt_id) != (parent.token_id, attempt_id):
+    found = _to_grant(row)
+    newest_parent = None if found.parent_id is None else find_newest_successor(unit, get(unit, found.parent_id))
+    if newest_parent is None or (newest_parent.token_id, found.attempt_id) != (parent.token_id, attempt_id):
         raise Code.RECORD_DIFFERS(reason="token_secret_taken", got="one that is in use")
     return found
 
 
 def check(unit: Unit, token: BearerToken, *, now_micros: int) -> Grant:
-    """What the token allows. Raises if it, or a token it is derived from, is unknown, revoked, rotated or expired."""
+    """What the token allows. Raises if the token is unknown, revoked, rotated or expired, or one it is derived from."""
     # The look-up is by hash, so its timing reveals nothing about the text of a token.
     row = unit.row(_BY_SECRET, of_secret=token.sha256)
     if row is None:
         raise unknown_token_error()
-    grant = _grant(row)
-    current = grant
+    grant = _to_grant(row)
+    current = grant  # the token, then the tokens that it is derived from
     while True:
         require_live(current, now_micros)
         if current.parent_id is None:
             return grant
-        current = newest(unit, get(unit, current.parent_id))
+        current = find_newest_successor(unit, get(unit, current.parent_id))
 
 
 def unknown_token_error() -> NotAllowedError:
-    """The error for a token of another Steward, or an incomplete text."""
+    """The error for a token that the ledger does not hold: of another Steward, or an incomplete text."""
     return NotAllowedError(
         Code.TOKEN_UNKNOWN,
         "the token is not known",
@@ -162,8 +161,8 @@ def unknown_token_error() -> NotAllowedError:
     )
 
 
-def newest(unit: Unit, grant: Grant) -> Grant:
-    """The token's last successor, or the token itself. Raises `token_revoked` if one before the last is revoked."""
+def find_newest_successor(unit: Unit, grant: Grant) -> Grant:
+    """The token's last successor, or the token itself. Raises `token_revoked` if any token before it is revoked."""
     while grant.successor_id is not None:
         _require_unrevoked(grant)
         grant = get(unit, grant.successor_id)
@@ -171,7 +170,7 @@ def newest(unit: Unit, grant: Grant) -> Grant:
 
 
 def require_live(grant: Grant, now_micros: int) -> None:
-    """Raise if the token is revoked, replaced or expired. If it was replaced at once, `now_micros` does not matter."""
+    """Raise `token_revoked`, `token_rotated` or `token_expired`. A token replaced at once is rotated at any time."""
     _require_unrevoked(grant)
     if grant.replaced_micros is not None and (grant.ended or grant.replaced_micros <= now_micros):
         raise Code.TOKEN_ROTATED(token_id=grant.token_id, successor_id=str(grant.successor_id))
@@ -202,23 +201,23 @@ def replace(unit: Unit, token_id: str, successor_id: str, *, from_micros: int) -
 
 
 def lock(unit: Unit, token_id: str) -> Grant:
-    """The grant of that token id, locked until the end of the unit."""
+    """The token with that id, locked until the end of the unit. Raises `token_unknown`."""
     return _require_grant(unit.lock_row(tokens, token_id=token_id), token_id)
 
 
 def get(unit: Unit, token_id: str) -> Grant:
-    """The grant of that token id, in any state."""
+    """The token with that id, even if it has ended. Raises `token_unknown`."""
     return _require_grant(unit.find(tokens, token_id=token_id), token_id)
 
 
 def list_all(unit: Unit) -> list[Grant]:
     """Every token that was ever issued, without its text."""
-    return [_grant(row) for row in unit.rows(select(tokens).order_by(tokens.c.at_micros, tokens.c.token_id))]
+    return [_to_grant(row) for row in unit.rows(select(tokens).order_by(tokens.c.at_micros, tokens.c.token_id))]
 
 
 @dataclass(frozen=True, slots=True)
 class TokenEnd:
-    """When the last token of one holder ends. After a rotation the old one ends earlier."""
+    """When the last token of one holder (role, domain and name) ends. After a rotation that is the new token's end."""
 
     role: Role
     domain: str
@@ -239,9 +238,9 @@ def list_ends(unit: Unit, *, now_micros: int) -> list[TokenEnd]:
 def _require_grant(row: Row | None, token_id: str) -> Grant:
     if row is None:
         raise InputError(Code.TOKEN_UNKNOWN, "there is no token with this id", got=ascii(token_id[:80]))
-    return _grant(row)
+    return _to_grant(row)
 
 
-def _grant(row: Row) -> Grant:
+def _to_grant(row: Row) -> Grant:
     ended = row["replaced_micros"] is not None and row["replaced_micros"] <= row["at_micros"]
     return record_from(Grant, row, ended=ended)

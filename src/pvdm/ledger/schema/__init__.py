@@ -46,7 +46,7 @@ def bytes_column(name: str, *, nullable: bool = False) -> Column[bytes]:
 
 
 def time_column() -> Column[int]:
-    """The time in microseconds of the transaction that last wrote the row. Tables of the transparency log have none."""
+    """The transaction that last wrote the row: its time in microseconds. Tables of the transparency log have none."""
     return number_column("at_micros", CheckConstraint("at_micros >= 0", name="at_micros_not_negative"))
 
 
@@ -60,8 +60,8 @@ def table(
 ) -> Table:
     """Define a table. With `in_step_log`, triggers log its changes in the table `events`, which is the step log.
 
-    The columns `not_in_step_log` are left out. Other triggers refuse to change a column that was defined without
-    `changes`, and to delete a row unless the table is `deletable`.
+    The log leaves out the columns in `not_in_step_log`. Other triggers refuse to change a column that was defined
+    without `changes`, and to delete a row unless the table is `deletable`.
     """
     changes = tuple(item.name for item in items if isinstance(item, Column) and item.info.get("changes"))
     info = {
@@ -90,7 +90,7 @@ def state_column(machine: Machine) -> tuple[SchemaItem, SchemaItem]:
 
 
 def hex_checks(length: int, *columns: str) -> Iterator[SchemaItem]:
-    """The checks that each column holds `length` lower-case hexadecimal digits, in each database's own syntax."""
+    """The checks that the columns hold `length` lower-case hexadecimal digits, for each database in its syntax."""
     for column in columns:
         glob = f"length({column}) = {length} AND {column} NOT GLOB '*[^0-9a-f]*'"
         yield CheckConstraint(glob, name=f"{column}_hex").ddl_if(dialect="sqlite")

@@ -13,7 +13,7 @@ from pvdm.model.states import ANNOUNCED
 namespaces: Final = schema.table(
     "namespaces",
     schema.text_column("namespace_id", primary_key=True),
-    *schema.text_columns("levels", "parent", "domain"),
+    *schema.text_columns("levels", "parent", "domain"),  # levels and the parent's levels: JSON
     schema.text_column("properties", changes=True),
     schema.text_column("protected_by", nullable=True, changes=True),
     schema.number_column("dropped_micros", nullable=True, changes=True),
@@ -80,6 +80,7 @@ pending_deletes: Final = schema.table(
     in_step_log=False,  # the row itself holds name and time
 )
 
+# Requests with an idempotency key that were executed, and how they were answered.
 catalog_requests: Final = schema.table(
     "catalog_requests",
     *schema.text_columns("identity", "idempotency_key", primary_key=True),
@@ -116,7 +117,8 @@ announced: Final = schema.table(
     schema.text_column("workload_id", ForeignKey("workloads.workload_id")),
     schema.text_column("snapshot_id"),
     schema.text_column("override_nonce", nullable=True),
-    *schema.text_columns("holder", "order_text"),  # the process that sends the request; the changes of the ledger
+    # The process that sends the request; and, as JSON, the changes of the ledger once the snapshot is published.
+    *schema.text_columns("holder", "order_text"),
     *schema.state_column(ANNOUNCED),
     schema.text_column("reason", changes=True),
     schema.time_column(),
@@ -138,7 +140,8 @@ announced_attempts: Final = schema.table(
     Index("announced_attempts_attempt_id", "attempt_id"),
 )
 
-# Snapshots that `main` of an upstream's protected table may have, with the hash of what readers use of each.
+# Snapshots that `main` of an upstream's protected table may have. `facts_sha256`: hash of what readers use of one;
+# `structure_sha256`: hash of the table's structure (schemas, partition specs and more) when the row was written.
 known_snapshots: Final = schema.table(
     "known_snapshots",
     *schema.text_columns("table_uuid", "snapshot_id", "facts_sha256", primary_key=True),

@@ -12,7 +12,8 @@ from pvdm.model.statements.kind import StatementKind
 from pvdm.model.statements.migration import ProtectionAction
 from pvdm.model.statements.verdict import Outcome
 
-# The step log: triggers add a row for each change of a row in another table.
+# The step log: triggers add a row for each change in another table. `subject` is that table, `row_key` the row's key,
+# `old` and `new` are its values as JSON.
 events: Final = schema.table(
     "events",
     Column("event_id", schema.big_integer(), Identity(always=True), primary_key=True),
@@ -25,7 +26,7 @@ events: Final = schema.table(
     sqlite_autoincrement=True,
 )
 
-# The transparency log (spec/log.md): entries, hashes of complete subtrees of the tree, and signed checkpoints.
+# The transparency log (spec/log.md): entries, hashes of complete subtrees of its hash tree, and signed checkpoints.
 log_entries: Final = schema.table(
     "log_entries",
     schema.number_column("entry_index", primary_key=True, autoincrement=False),
@@ -71,8 +72,8 @@ proofs: Final = schema.table(
     schema.text_column("held_nonce", nullable=True),
     *schema.text_columns("verdict", "notary"),
     schema.number_column("expires_micros"),
-    schema.text_column("summary"),
-    schema.text_column("context", nullable=True),
+    schema.text_column("summary"),  # JSON, for lists of proofs
+    schema.text_column("context", nullable=True),  # JSON of the facts from which the attempt's keys are derived
     schema.time_column(),
     schema.one_of_check("verdict", Outcome),
     ForeignKeyConstraint(["attempt_id", "held_nonce"], ["nonces.attempt_id", "nonces.nonce"]),
@@ -113,7 +114,7 @@ overrides: Final = schema.table(
     Index("overrides_fail_proof_id", "fail_proof_id"),
 )
 
-# What the attestor of a source was asked to sign, by nonce.
+# What the attestor of a source was asked to sign, by nonce. `request` is JSON.
 challenges: Final = schema.table(
     "challenges",
     schema.text_column("nonce", ForeignKey("nonces.nonce"), primary_key=True),
@@ -148,7 +149,7 @@ tokens: Final = schema.table(
     schema.text_column("token_id", primary_key=True),
     *schema.text_columns("secret_sha256", "role", "domain", "name"),
     schema.text_column("attempt_id", ForeignKey("attempts.attempt_id"), nullable=True),
-    schema.text_column("parent_id", ForeignKey("tokens.token_id"), nullable=True),
+    schema.text_column("parent_id", ForeignKey("tokens.token_id"), nullable=True),  # the token it is derived from
     schema.number_column("issued_micros"),
     schema.number_column("expires_micros"),
     schema.number_column("replaced_micros", nullable=True, changes=True),
@@ -163,15 +164,15 @@ tokens: Final = schema.table(
     not_in_step_log=("secret_sha256",),
 )
 
-# Until a restore has its finishing time, nothing else runs on this ledger.
+# Restores from a backup. Until a restore has its finishing time, nothing else runs on this ledger.
 restores: Final = schema.table(
     "restores",
     schema.number_column("restore_id", primary_key=True, autoincrement=False),
     *schema.text_columns("operator", "reason"),
-    schema.number_column("backup_size"),
-    schema.bytes_column("outside_note"),
+    schema.number_column("backup_size"),  # entries of the log in the backup
+    schema.bytes_column("outside_note"),  # the outside checkpoint's signed note
     schema.number_column("epoch_before"),
-    *schema.text_columns("log_keys", "outcome"),
+    *schema.text_columns("log_keys", "outcome"),  # JSON: public keys that an operator gave; what the restore changed
     schema.number_column("finished_micros", nullable=True, changes=True),
     schema.time_column(),
 )
@@ -194,11 +195,12 @@ shared_settings: Final = schema.table(
         "settings_id", CheckConstraint("settings_id = 1", name="one_row"), primary_key=True, autoincrement=False
     ),
     schema.text_column("notary"),
-    schema.text_column("origin", changes=True),
+    schema.text_column("origin", changes=True),  # the name of the transparency log
     *schema.text_columns("catalog", "warehouse", "metadata", "vault", nullable=True, changes=True),
     schema.time_column(),
 )
 
+# Contracts of data products that were ever in force: the bytes and the approval that brought them.
 contracts: Final = schema.table(
     "contracts",
     schema.text_column("contract_sha256", primary_key=True),
@@ -209,7 +211,7 @@ contracts: Final = schema.table(
     not_in_step_log=("body",),
 )
 
-# `found_sha256` is the hash of the manifest list and the manifests of `main` when the table was protected.
+# Approvals of protection. `found_sha256`: hash of the manifest list and the manifests that `main` had then, or null.
 protections: Final = schema.table(
     "protections",
     schema.text_column("protection_id", ForeignKey("statements.statement_id"), primary_key=True),
@@ -227,7 +229,7 @@ protections: Final = schema.table(
     Index("protections_domain", "domain"),
 )
 
-# `metadata_sha256` is the metadata file after the migration; null if a restore brought the migration back.
+# Migrations. `metadata_sha256` is the table's metadata file afterwards; null if a restore brought the migration back.
 table_migrations: Final = schema.table(
     "table_migrations",
     schema.text_column("migration_id", ForeignKey("statements.statement_id"), primary_key=True),

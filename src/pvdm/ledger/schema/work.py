@@ -25,11 +25,11 @@ class NoncePurpose(StrEnum):
 workloads: Final = schema.table(
     "workloads",
     schema.text_column("workload_id", primary_key=True),
-    *schema.text_columns("contract_hash", "table_uuid", "source"),
+    *schema.text_columns("contract_hash", "table_uuid", "source"),  # `source`: a table's UUID
     schema.text_column("source_snapshot_id", nullable=True),
     *schema.text_columns("parameters", "atomicity", "domain", "plan_hash"),
-    schema.number_column("epoch"),
-    schema.text_column("newer_columns"),
+    schema.number_column("epoch"),  # the generation of the Steward's keys
+    schema.text_column("newer_columns"),  # JSON: the source's columns that the pinned snapshot's schema lacks
     *schema.state_column(WORKLOAD),
     schema.text_column("reason", changes=True),
     schema.time_column(),
@@ -94,7 +94,7 @@ published: Final = schema.table(
     "published",
     *schema.text_columns("workload_id", "chunk_id", primary_key=True),
     *schema.text_columns("attempt_id", "nonce", "snapshot_id"),
-    # All four, or none if a restored ledger knows the publication only from its receipt.
+    # All four are null if a restored ledger knows the publication only from its receipt; else none is.
     schema.number_column("rows_added", nullable=True),
     schema.number_column("files_added", nullable=True),
     schema.number_column("rows_removed", nullable=True),
@@ -116,7 +116,7 @@ claims: Final = schema.table(
     *schema.text_columns("claim_column", "column_kind", nullable=True),
     schema.bytes_column("lower_bound"),
     schema.bytes_column("upper_bound", nullable=True),
-    schema.text_column("extent"),
+    schema.text_column("extent"),  # the claim as text, for messages
     schema.time_column(),
     CheckConstraint("upper_bound IS NULL OR lower_bound < upper_bound", name="extent_not_empty"),
     CheckConstraint("(claim_column IS NULL) = (column_kind IS NULL)", name="column_typed"),
@@ -138,7 +138,7 @@ handles: Final = schema.table(
     schema.text_column("job_id"),
     schema.number_column("redemptions"),  # how many workers may get the keys
     schema.text_column("state", changes=True),
-    schema.text_column("context", nullable=True, changes=True),
+    schema.text_column("context", nullable=True, changes=True),  # JSON of the facts from which the keys are derived
     schema.time_column(),
     *schema.hex_checks(64, "handle_sha256"),
     schema.one_of_check("state", HandleState),
@@ -193,7 +193,7 @@ disposals: Final = schema.table(
     schema.one_of_check("outcome", DisposalOutcome),
 )
 
-# Attempts whose files are removed from quarantine. A row is written before the first file is deleted.
+# Attempts whose files are removed from quarantine. A row is written before the first file is deleted. `done` is 0 or 1.
 quarantine_removals: Final = schema.table(
     "quarantine_removals",
     schema.text_column("attempt_id", ForeignKey("disposals.attempt_id"), primary_key=True),

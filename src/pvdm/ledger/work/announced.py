@@ -1,6 +1,7 @@
 """Announced publications: what an upstream catalog is asked to publish, stored before the request is sent.
 
-Each is open until its result is known; meanwhile its table gets no other, and its attempts and nonces keep their state.
+A publication is open until its result is known. Until then its table gets no other, and its attempts and nonces keep
+their states.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from sqlalchemy import select
 
 from pvdm.errors import Code
 from pvdm.ledger import ids
-from pvdm.ledger.connection import read_record, record_from
+from pvdm.ledger.connection import record_from, record_if_found
 from pvdm.ledger.schema.catalog import announced, announced_attempts
 from pvdm.ledger.unit import Unit
 from pvdm.model.states import ANNOUNCED, AnnouncedState
@@ -25,7 +26,7 @@ LEDGER_CHANGES_MAX_BYTES: Final = 67_108_864
 class NewAnnouncement:
     """What is announced. `attempts` are pairs of attempt id and nonce; `holder` is the process that sends the request.
 
-    `order_text` holds the gate's `LedgerChanges`, which the ledger applies once the upstream shows the snapshot.
+    `order_text` is the JSON of the gate's `LedgerChanges`, which are applied once the upstream shows the snapshot.
     """
 
     announced_id: str
@@ -67,7 +68,7 @@ def announce(unit: Unit, new: NewAnnouncement) -> AnnouncedPublication:
         state=ANNOUNCED.initial,
         reason="announced",
     )
-    rows = [{"announced_id": new.announced_id, "attempt_id": each, "nonce": nonce} for each, nonce in new.attempts]
+    rows = [{"announced_id": new.announced_id, "attempt_id": id_, "nonce": nonce} for id_, nonce in new.attempts]
     unit.insert_many(announced_attempts, rows)
     return get(unit, new.announced_id)
 
@@ -78,17 +79,17 @@ def get(unit: Unit, announced_id: str) -> AnnouncedPublication:
 
 
 def list_open(unit: Unit) -> list[AnnouncedPublication]:
-    """Every open publication, oldest first. A starting Steward finds out their results at the upstream."""
+    """Every open publication, oldest first. At its start the Steward asks the upstream for their results."""
     wanted = select(announced).where(announced.c.state == AnnouncedState.OPEN)
     return unit.records(AnnouncedPublication, wanted.order_by(announced.c.at_micros, announced.c.announced_id))
 
 
 def find_open(unit: Unit, table_uuid: str) -> AnnouncedPublication | None:
     """The open publication to this table, or None."""
-    return read_record(AnnouncedPublication, unit.find(announced, table_uuid=table_uuid, state=AnnouncedState.OPEN))
+    return record_if_found(AnnouncedPublication, unit.find(announced, table_uuid=table_uuid, state=AnnouncedState.OPEN))
 
 
-def of_attempt(unit: Unit, attempt_id: str) -> list[AnnouncedPublication]:
+def list_by_attempt(unit: Unit, attempt_id: str) -> list[AnnouncedPublication]:
     """Every publication of the attempt that was ever announced, oldest first."""
     same_publication = announced_attempts.c.announced_id == announced.c.announced_id
     wanted = select(announced).join(announced_attempts, same_publication)
@@ -96,14 +97,14 @@ def of_attempt(unit: Unit, attempt_id: str) -> list[AnnouncedPublication]:
     return unit.records(AnnouncedPublication, wanted.order_by(announced.c.at_micros, announced.c.announced_id))
 
 
-def of_snapshot(unit: Unit, table_uuid: str, snapshot_id: str) -> AnnouncedPublication | None:
-    """The publication of this snapshot of the table, or None. RELEASED publications do not count."""
+def find_by_snapshot(unit: Unit, table_uuid: str, snapshot_id: str) -> AnnouncedPublication | None:
+    """The publication of this snapshot of the table, or None. RELEASED ones (given up) do not count."""
     wanted = select(announced).where(
         announced.c.table_uuid == table_uuid,
         announced.c.snapshot_id == snapshot_id,
         announced.c.state != AnnouncedState.RELEASED,
     )
-    return read_record(AnnouncedPublication, unit.row(wanted))
+    return record_if_found(AnnouncedPublication, unit.row(wanted))
 
 
 def find_open_snapshots(unit: Unit, snapshot_ids: Sequence[str]) -> set[str]:
@@ -113,16 +114,15 @@ def find_open_snapshots(unit: Unit, snapshot_ids: Sequence[str]) -> set[str]:
 
 def require_unannounced(unit: Unit, table_uuid: str, snapshot_ids: Sequence[str]) -> None:
     """Raise `snapshot_id_taken` if a publication ever had one of these ids: an id must identify one snapshot."""
-    wanted = select(announced.c.snapshot_id).where(
-        announced.c.table_uuid == table_uuid, announced.c.snapshot_id.in_(snapshot_ids)
-    )
+    of_table = select(announced.c.snapshot_id).where(announced.c.table_uuid == table_uuid)
+    wanted = of_table.where(announced.c.snapshot_id.in_(snapshot_ids))
     row = unit.row(wanted.order_by(announced.c.snapshot_id).limit(1)) if snapshot_ids else None
     if row is not None:
         raise Code.SNAPSHOT_ID_TAKEN(got=row["snapshot_id"])
 
 
 def settle(unit: Unit, announced_id: str, to: AnnouncedState, *, reason: str) -> bool:
-    """End an open publication as `to`; False if it has ended so before. Raises `announced_settled` for another end."""
+    """End an open publication as `to`; False if it has that state already. Raises `announced_settled` for another."""
     state = AnnouncedState(unit.get_locked(announced, "announced_unknown", announced_id=announced_id)["state"])
     if state is to:
         return False
@@ -141,6 +141,6 @@ def require_no_open_publication(unit: Unit, table_uuid: str) -> None:
 
 def require_attempt_free(unit: Unit, attempt_id: str) -> None:
     """Raise `attempt_announced` if a publication of the attempt is open."""
-    for each in of_attempt(unit, attempt_id):
+    for each in list_by_attempt(unit, attempt_id):
         if each.state is AnnouncedState.OPEN:
             raise Code.ATTEMPT_ANNOUNCED(got=f"snapshot {each.snapshot_id}", attempt_id=attempt_id)

@@ -10,7 +10,7 @@ from sqlalchemy import Select, func, select
 
 from pvdm.errors import Code, PvdmError
 from pvdm.ledger import ids
-from pvdm.ledger.connection import read_record, record_from
+from pvdm.ledger.connection import record_from, record_if_found
 from pvdm.ledger.schema.work import NoncePurpose, attempts, published
 from pvdm.ledger.schema.work import workloads as workload_table
 from pvdm.ledger.unit import Unit, where_given
@@ -23,7 +23,7 @@ ATTEMPTS_PAGE_MAX_ROWS: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class AttemptOpening:
-    """The values of a new attempt, which the Steward chooses."""
+    """The values of a new attempt, which the Steward chooses. `prefix` is the folder that its job may write."""
 
     attempt_id: str
     workload_id: str
@@ -52,7 +52,7 @@ class Attempt:
 
 def find(unit: Unit, attempt_id: str) -> Attempt | None:
     """The attempt, or None."""
-    return read_record(Attempt, unit.find(attempts, attempt_id=attempt_id))
+    return record_if_found(Attempt, unit.find(attempts, attempt_id=attempt_id))
 
 
 def find_opened(unit: Unit, attempt_id: str, workload_id: str, chunk_id: str) -> Attempt | None:
@@ -73,13 +73,13 @@ def lock(unit: Unit, attempt_id: str) -> Attempt:
     return record_from(Attempt, unit.get_locked(attempts, "attempt_unknown", attempt_id=attempt_id))
 
 
-def of_chunk(unit: Unit, workload_id: str, chunk_id: str) -> list[Attempt]:
+def list_by_chunk(unit: Unit, workload_id: str, chunk_id: str) -> list[Attempt]:
     """Every attempt at the chunk, first to last."""
     wanted = select(attempts).where(attempts.c.workload_id == workload_id, attempts.c.chunk_id == chunk_id)
     return unit.records(Attempt, wanted.order_by(attempts.c.number))
 
 
-def of_chunks(unit: Unit, workload_id: str, chunk_ids: Sequence[str]) -> dict[str, list[Attempt]]:
+def list_by_chunks(unit: Unit, workload_id: str, chunk_ids: Sequence[str]) -> dict[str, list[Attempt]]:
     """All attempts at these chunks, by chunk id. Ends before the first chunk whose attempts do not fit on a page."""
     counts = select(attempts.c.chunk_id, func.count().label("tried")).where(
         attempts.c.workload_id == workload_id, attempts.c.chunk_id.in_(chunk_ids)
@@ -99,14 +99,14 @@ def of_chunks(unit: Unit, workload_id: str, chunk_ids: Sequence[str]) -> dict[st
 
 
 def list_live(unit: Unit, workload_id: str | None = None) -> list[Attempt]:
-    """Every attempt that has not ended; of one workload, or of all. A starting Steward resumes them."""
+    """Every attempt that has not ended; of one workload, or of all. At its start the Steward continues them."""
     live = select(attempts).where(attempts.c.state.in_(ATTEMPT.live()))
     wanted = where_given(live, (attempts.c.workload_id, workload_id))
     return unit.records(Attempt, wanted.order_by(attempts.c.at_micros))
 
 
 def count_live(unit: Unit) -> dict[AttemptState, tuple[int, int | None]]:
-    """For each live state, how many attempts are in it, and when the first of them entered it (None without any)."""
+    """For each live state: how many attempts are in it, and when the earliest of them entered it (None without any)."""
     wanted = select(attempts.c.state, func.count().label("number"), func.min(attempts.c.at_micros).label("since"))
     wanted = wanted.where(attempts.c.state.in_(ATTEMPT.live())).group_by(attempts.c.state)
     found = {row["state"]: (row["number"], row["since"]) for row in unit.rows(wanted)}
@@ -142,7 +142,7 @@ def count_last_states(unit: Unit, workload_ids: Sequence[str]) -> dict[str, dict
 def find_live_on_branch(unit: Unit, table_uuid: str, branch: str) -> Attempt | None:
     """The live attempt with this branch of the table, or None."""
     wanted = _select_at_table(table_uuid).where(attempts.c.branch == branch, attempts.c.state.in_(ATTEMPT.live()))
-    return read_record(Attempt, unit.row(wanted.limit(1)))
+    return record_if_found(Attempt, unit.row(wanted.limit(1)))
 
 
 def _select_at_table(table_uuid: str) -> Select[Any]:
@@ -214,7 +214,7 @@ def publish(
 
 
 def settle(unit: Unit, attempt_id: str, nonce: str, snapshot_id: str) -> Attempt:
-    """Move to COMMITTED and settle the nonce, because the catalog shows the attempt's snapshot. Idempotent."""
+    """Move to COMMITTED and commit the nonce, because the catalog shows the attempt's snapshot. Idempotent."""
     found = lock(unit, attempt_id)
     _require_nonce_of(unit, attempt_id, nonce)
     nonces.settle(unit, nonce, snapshot_id)
@@ -246,10 +246,8 @@ def _store_publication(
 
 def _published_error(unit: Unit, workload_id: str, chunk_id: str) -> PvdmError:
     before = chunks.find_publication(unit, workload_id, chunk_id)
-    return Code.CHUNK_PUBLISHED(
-        f"chunk {chunk_id} of workload {workload_id} is published",
-        got="unknown" if before is None else f"snapshot {before.snapshot_id}",
-    )
+    message = f"chunk {chunk_id} of workload {workload_id} is published"
+    return Code.CHUNK_PUBLISHED(message, got="unknown" if before is None else f"snapshot {before.snapshot_id}")
 
 
 def _next_number(unit: Unit, opening: AttemptOpening, most: int) -> int:
@@ -259,11 +257,8 @@ def _next_number(unit: Unit, opening: AttemptOpening, most: int) -> int:
     same_chunk = (attempts.c.workload_id == opening.workload_id) & (attempts.c.chunk_id == opening.chunk_id)
     live = unit.row(select(attempts).where(same_chunk, attempts.c.state.in_(ATTEMPT.live())))
     if live is not None:
-        raise Code.ATTEMPT_LIVE(
-            f"attempt {live['number']} of chunk {opening.chunk_id} has not ended",
-            got=live["state"],
-            attempt_id=live["attempt_id"],
-        )
+        message = f"attempt {live['number']} of chunk {opening.chunk_id} has not ended"
+        raise Code.ATTEMPT_LIVE(message, got=live["state"], attempt_id=live["attempt_id"])
     counted = select(attempts.c.state, func.count().label("tried"), func.max(attempts.c.number).label("last"))
     rows = unit.rows(counted.where(same_chunk).group_by(attempts.c.state))
     tried = {row["state"]: int(row["tried"]) for row in rows}
@@ -272,12 +267,12 @@ def _next_number(unit: Unit, opening: AttemptOpening, most: int) -> int:
     return max((int(row["last"]) for row in rows), default=0) + 1
 
 
-def _require_attempt_left(opening: AttemptOpening, end: str, ended: int, most: int) -> None:
-    """Raise `attempts_used_up` if `most` attempts have ended in this way. A killed job counts as rolled back."""
+def _require_attempt_left(opening: AttemptOpening, how: str, ended: int, most: int) -> None:
+    """Raise `attempts_used_up` if `most` attempts have ended: `how` is "failed" or "rolled back" (as by a crash)."""
     if ended >= most:
         raise Code.ATTEMPTS_USED_UP(
             f"chunk {opening.chunk_id} has no attempt left",
-            expected=f"at most {most} {end}",
+            expected=f"at most {most} {how}",
             got=str(ended),
             hint="find out why. To publish failed rows anyway: `pvdm break-glass`, while the workload "
             f"is open. Or an operator ends the workload with `pvdm abandon {opening.workload_id} --reason TEXT`. Then "
@@ -299,19 +294,17 @@ def _move(unit: Unit, found: Attempt, to: AttemptState, reason: str, **columns: 
     if not ATTEMPT.allows(found.state, to):
         raise _moved_error(found, to)
     if found.state is AttemptState.COMMITTING and to is not AttemptState.COMMITTED:
-        announced.require_attempt_free(unit, found.attempt_id)
+        announced.require_attempt_free(unit, found.attempt_id)  # an upstream may still publish it
     unit.update(attempts, {"attempt_id": found.attempt_id}, **columns, state=to, reason=ids.require_reason(reason))
     return get(unit, found.attempt_id)
 
 
 def _moved_error(found: Attempt, to: AttemptState) -> PvdmError:
+    """The error for an attempt that is in no state from which it can become `to`."""
     before = sorted({step.old for step in ATTEMPT.transitions if step.new == to})
-    return Code.ATTEMPT_MOVED(
-        f"attempt {found.number} of chunk {found.chunk_id} cannot become {to}",
-        expected=" or ".join(before) or "no state at all",
-        got=found.state,
-        attempt_id=found.attempt_id,
-    )
+    message = f"attempt {found.number} of chunk {found.chunk_id} cannot become {to}"
+    expected = " or ".join(before) or "no state at all"
+    return Code.ATTEMPT_MOVED(message, expected=expected, got=found.state, attempt_id=found.attempt_id)
 
 
 def _require_same(earlier: Attempt, opening: AttemptOpening) -> Attempt:

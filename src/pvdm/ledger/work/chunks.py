@@ -10,7 +10,7 @@ from sqlalchemy import func, select
 
 from pvdm.errors import Code
 from pvdm.ledger import ids
-from pvdm.ledger.connection import Row, read_record, read_row, record_from
+from pvdm.ledger.connection import Row, convert_if_found, record_from, record_if_found
 from pvdm.ledger.schema.work import chunks, published, workloads
 from pvdm.ledger.unit import Unit
 from pvdm.model.chunk import CHUNK_DEFINITION_MAX_BYTES
@@ -74,7 +74,7 @@ def store_plan(unit: Unit, workload_id: str, planned: Sequence[Chunk]) -> None:
     unit.insert_many(chunks, rows)
 
 
-def of_workload(unit: Unit, workload_id: str) -> list[Chunk]:
+def list_by_workload(unit: Unit, workload_id: str) -> list[Chunk]:
     """The plan, in its order."""
     wanted = select(chunks).where(chunks.c.workload_id == workload_id).order_by(chunks.c.ordinal)
     return unit.records(Chunk, wanted)
@@ -82,7 +82,7 @@ def of_workload(unit: Unit, workload_id: str) -> list[Chunk]:
 
 def find(unit: Unit, workload_id: str, chunk_id: str) -> Chunk | None:
     """One chunk of the plan, or None."""
-    return read_record(Chunk, unit.find(chunks, workload_id=workload_id, chunk_id=chunk_id))
+    return record_if_found(Chunk, unit.find(chunks, workload_id=workload_id, chunk_id=chunk_id))
 
 
 def page_with_definitions(unit: Unit, workload_id: str, *, start: int, rows: int) -> list[Chunk]:
@@ -111,7 +111,7 @@ def count_by_workload(unit: Unit, workload_ids: Sequence[str]) -> dict[str, int]
     return {row["workload_id"]: int(row["planned"]) for row in unit.rows(wanted.group_by(chunks.c.workload_id))}
 
 
-def page(unit: Unit, workload_id: str, *, start: int, rows: int) -> list[str]:
+def page_ids(unit: Unit, workload_id: str, *, start: int, rows: int) -> list[str]:
     """The ids of the plan's chunks from the ordinal `start` on, at most `rows`."""
     wanted = select(chunks.c.chunk_id).where(chunks.c.workload_id == workload_id, chunks.c.ordinal >= start)
     limited = wanted.order_by(chunks.c.ordinal).limit(min(rows, CHUNKS_PAGE_MAX_ROWS))
@@ -120,16 +120,16 @@ def page(unit: Unit, workload_id: str, *, start: int, rows: int) -> list[str]:
 
 def find_publication(unit: Unit, workload_id: str, chunk_id: str) -> ChunkPublication | None:
     """The chunk's publication, or None."""
-    return read_row(_published, unit.find(published, workload_id=workload_id, chunk_id=chunk_id))
+    return convert_if_found(_to_publication, unit.find(published, workload_id=workload_id, chunk_id=chunk_id))
 
 
 def list_publications(unit: Unit, workload_id: str, chunk_ids: Sequence[str] | None = None) -> list[ChunkPublication]:
-    """The publications of a workload's chunks, or of only these chunks, in the plan's order."""
+    """The publications of a workload's chunks in the plan's order; only those of `chunk_ids`, if they are given."""
     same_chunk = (chunks.c.workload_id == published.c.workload_id) & (chunks.c.chunk_id == published.c.chunk_id)
     wanted = select(published).join(chunks, same_chunk).where(published.c.workload_id == workload_id)
     if chunk_ids is not None:
         wanted = wanted.where(published.c.chunk_id.in_(chunk_ids))
-    return [_published(row) for row in unit.rows(wanted.order_by(chunks.c.ordinal))]
+    return [_to_publication(row) for row in unit.rows(wanted.order_by(chunks.c.ordinal))]
 
 
 def count_published(unit: Unit, workload_id: str) -> int:
@@ -139,9 +139,9 @@ def count_published(unit: Unit, workload_id: str) -> int:
 
 
 def find_publications_of_attempts(unit: Unit, attempt_ids: Sequence[str]) -> dict[str, ChunkPublication]:
-    """The publications of these attempts, by attempt id."""
+    """The publications of those of these attempts that are published, by attempt id."""
     wanted = select(published).where(published.c.attempt_id.in_(attempt_ids))
-    return {row["attempt_id"]: _published(row) for row in unit.rows(wanted)}
+    return {row["attempt_id"]: _to_publication(row) for row in unit.rows(wanted)}
 
 
 def is_published_at(unit: Unit, table_uuid: str, snapshot_id: str) -> bool:
@@ -152,12 +152,12 @@ def is_published_at(unit: Unit, table_uuid: str, snapshot_id: str) -> bool:
     return unit.row(wanted.limit(1)) is not None
 
 
-def published_snapshots(unit: Unit, snapshot_ids: Sequence[str]) -> set[str]:
+def find_published_snapshots(unit: Unit, snapshot_ids: Sequence[str]) -> set[str]:
     """The ids among `snapshot_ids` that were ever published, to any table."""
     rows = unit.rows_with(select(published.c.snapshot_id), published.c.snapshot_id, snapshot_ids)
     return {row["snapshot_id"] for row in rows}
 
 
-def _published(row: Row) -> ChunkPublication:
+def _to_publication(row: Row) -> ChunkPublication:
     counts = [row[name] for name in EXTENT_COLUMNS]
     return record_from(ChunkPublication, row, extent=None if None in counts else Extent(*counts))

@@ -13,7 +13,7 @@ from sqlalchemy import or_, select
 
 from pvdm.errors import Code, PvdmError
 from pvdm.ledger import ids
-from pvdm.ledger.connection import Row, read_row
+from pvdm.ledger.connection import Row, convert_if_found
 from pvdm.ledger.record import restores
 from pvdm.ledger.schema.work import claims, target_sources, workloads
 from pvdm.ledger.unit import Unit
@@ -42,7 +42,7 @@ def take(unit: Unit, workload_id: str, *, target: str, claim: Claim) -> None:
 
 
 def refill(unit: Unit, workload_id: str, *, target: str, claim: Claim) -> bool:
-    """Store a claim that a restore has read from proofs. Returns False, without storing it, if it overlaps another."""
+    """Store a claim that a restore has read from proofs. If it overlaps another, store nothing and return False."""
     lock(unit, target)
     if find(unit, workload_id, target=target) is not None:
         return True
@@ -80,7 +80,7 @@ def require_free(unit: Unit, workload_id: str, *, target: str, claim: Claim) -> 
 
 def find(unit: Unit, workload_id: str, *, target: str) -> Claim | None:
     """The workload's own claim on this target, or None."""
-    return read_row(_claim, unit.find(claims, workload_id=workload_id, target=target))
+    return convert_if_found(_to_claim, unit.find(claims, workload_id=workload_id, target=target))
 
 
 def list_claim_texts(unit: Unit, workload_ids: Sequence[str]) -> dict[str, str]:
@@ -96,16 +96,16 @@ def find_overlapping(unit: Unit, workload_id: str, *, target: str, claim: Claim)
     if claim.column is not None:  # a claim without a column is the whole target and overlaps every other
         not_comparable = (c.claim_column.is_(None), c.claim_column != claim.column, c.column_kind != claim.kind)
         ends_after = or_(c.upper_bound.is_(None), c.upper_bound > claim.lower)
-        # Without an upper bound every claim begins before the end of this one.
-        begins_before = c.lower_bound < claim.upper if claim.upper is not None else c.lower_bound >= b""
+        # Without an upper bound, every claim begins before this one ends: the condition is always true.
+        begins_before = c.lower_bound >= b"" if claim.upper is None else c.lower_bound < claim.upper
         wanted = wanted.where(or_(*not_comparable, ends_after & begins_before))
     row = unit.row(wanted.order_by(c.workload_id).limit(1))
-    return None if row is None else (row["workload_id"], _claim(row))
+    return None if row is None else (row["workload_id"], _to_claim(row))
 
 
 def _require_same(workload_id: str, stored: Claim, asked: Claim) -> None:
     if (stored.column, stored.kind, stored.lower, stored.upper) != (asked.column, asked.kind, asked.lower, asked.upper):
-        # People know a column by its name. If the names are equal, the column identities are shown too.
+        # The texts show a column's name. If they are equal, the identities of the columns are shown too.
         expected, got = stored.text, asked.text
         if expected == got:
             expected, got = f"{stored.text}, by {stored.column}", f"{asked.text}, by {asked.column}"
@@ -134,7 +134,7 @@ def _overlap_error(unit: Unit, workload_id: str, stored: Claim, asked: Claim) ->
     )
 
 
-def _claim(row: Row) -> Claim:
+def _to_claim(row: Row) -> Claim:
     lower, upper = bytes(row["lower_bound"]), None if row["upper_bound"] is None else bytes(row["upper_bound"])
     return Claim(row["claim_column"], row["column_kind"], lower, upper, row["extent"])
 
@@ -146,10 +146,10 @@ def find_source(unit: Unit, target: str, name: str) -> str | None:
 
 
 def require_same_source(unit: Unit, target: str, named: Source, source_uuid: str) -> None:
-    """Raise `source_replaced` if the contract's source (`named`) has another UUID than `source_uuid`.
+    """Raise `source_replaced` if the contract's source (`named`) is not the table with the UUID `source_uuid`.
 
-    If it has none, the UUID that was last published from counts. A source of Parquet files (`named.table` is None) is
-    not checked: the contract names the manifest that lists the files.
+    A contract that names no UUID means the table from which the target last published. A source of Parquet files
+    (`named.table` is None) is not checked: the contract names the manifest that lists the files.
     """
     if named.table is None:
         return

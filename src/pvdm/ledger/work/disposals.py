@@ -1,4 +1,4 @@
-"""What became of the files of ended attempts, and which are in quarantine, the vault's part for failed files."""
+"""What became of the files of ended attempts, and whose files are in quarantine, the vault's part for failed files."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Final
 from sqlalchemy import Select, and_, or_, select, update
 
 from pvdm.ledger import ids
-from pvdm.ledger.connection import Row, read_record, read_row, record_from
+from pvdm.ledger.connection import Row, convert_if_found, record_from, record_if_found
 from pvdm.ledger.record import events
 from pvdm.ledger.schema.work import DisposalOutcome, disposals, quarantine_removals, workloads
 from pvdm.ledger.schema.work import attempts as attempts_table
@@ -42,11 +42,11 @@ def put_disposal(unit: Unit, record: DisposalRecord) -> DisposalRecord:
 
 def find_disposal(unit: Unit, attempt_id: str) -> DisposalRecord | None:
     """What became of the attempt's files, or None."""
-    return read_record(DisposalRecord, unit.find(disposals, attempt_id=attempt_id))
+    return record_if_found(DisposalRecord, unit.find(disposals, attempt_id=attempt_id))
 
 
 def list_undisposed(unit: Unit, *, since_micros: int = 0) -> list[Attempt]:
-    """Attempts that have ended since then and are not cleaned up yet, oldest first."""
+    """Attempts that have ended since that time and are not cleaned up yet, oldest first."""
     cleaned_up = select(disposals.c.attempt_id)
     c = attempts_table.c
     pending = (c.state.in_(ATTEMPT.terminal()), c.attempt_id.not_in(cleaned_up), c.at_micros >= since_micros)
@@ -91,13 +91,13 @@ def is_in_quarantine(unit: Unit, attempt_id: str) -> bool:
 
 def find_removal(unit: Unit, attempt_id: str) -> Removal | None:
     """Who removed the attempt's files, or None."""
-    return read_row(_removal, unit.find(quarantine_removals, attempt_id=attempt_id))
+    return convert_if_found(_to_removal, unit.find(quarantine_removals, attempt_id=attempt_id))
 
 
 def begin_removal(unit: Unit, removal: Removal) -> Removal:
-    """Note who removes the attempt's files and why, before the first is deleted. A second call changes nothing."""
+    """Note who removes the attempt's files, before the first is deleted. Returns the first note if there is one."""
     unit.insert_new(quarantine_removals, attempt_id=removal.attempt_id, **_removal_facts(removal), done=0)
-    return _removal(unit.get(quarantine_removals, "attempt_unknown", attempt_id=removal.attempt_id))
+    return _to_removal(unit.get(quarantine_removals, "attempt_unknown", attempt_id=removal.attempt_id))
 
 
 def note_removal(unit: Unit, removal: Removal, *, known: bool) -> Removal:
@@ -138,7 +138,7 @@ def end_removal(unit: Unit, attempt_id: str) -> None:
 
 
 def _select_quarantined(returned: Collection[str] = ()) -> Select[Any]:
-    """Failed attempts whose quarantined files were not all removed, or that are in `returned`."""
+    """Failed attempts with quarantined files that were not all removed, or whose files came back (`returned`)."""
     attempt_id, done = attempts_table.c.attempt_id, quarantine_removals.c.done
     return (
         select(attempts_table)
@@ -151,5 +151,5 @@ def _select_quarantined(returned: Collection[str] = ()) -> Select[Any]:
     )
 
 
-def _removal(row: Row) -> Removal:
+def _to_removal(row: Row) -> Removal:
     return record_from(Removal, row, size_bytes=row["bytes"], done=bool(row["done"]))

@@ -9,7 +9,7 @@ from sqlalchemy import bindparam, select
 
 from pvdm.errors import Code
 from pvdm.ledger import ids
-from pvdm.ledger.connection import read_record, record_from
+from pvdm.ledger.connection import record_from, record_if_found
 from pvdm.ledger.schema.work import NoncePurpose, nonces
 from pvdm.ledger.unit import Unit
 from pvdm.model.states import NONCE, NonceState
@@ -21,7 +21,7 @@ _CURRENT: Final = select(nonces).where(
 
 @dataclass(frozen=True, slots=True)
 class Nonce:
-    """A nonce in the ledger."""
+    """A nonce in the ledger. `holder` is an attempt, operator or attestor; `attempt_id` is None for the last two."""
 
     nonce: str
     purpose: NoncePurpose
@@ -51,12 +51,12 @@ def reserve(unit: Unit, nonce: str, *, purpose: NoncePurpose, holder: str, attem
 
 def find(unit: Unit, nonce: str) -> Nonce | None:
     """The nonce, or None."""
-    return read_record(Nonce, unit.find(nonces, nonce=nonce))
+    return record_if_found(Nonce, unit.find(nonces, nonce=nonce))
 
 
 def find_current(unit: Unit, attempt_id: str) -> Nonce | None:
     """The attempt's current nonce, which is the only one that is not ABORTED; or None."""
-    return read_record(Nonce, unit.row(_CURRENT, of_attempt=attempt_id))
+    return record_if_found(Nonce, unit.row(_CURRENT, of_attempt=attempt_id))
 
 
 def commit(unit: Unit, nonce: str, *, snapshot_id: str | None) -> None:
@@ -68,7 +68,7 @@ def commit(unit: Unit, nonce: str, *, snapshot_id: str | None) -> None:
 
 
 def abort(unit: Unit, nonce: str, *, reason: str) -> None:
-    """Move from RESERVED to ABORTED. ABORTED is no change; COMMITTED is refused."""
+    """Move from RESERVED to ABORTED. An ABORTED nonce stays as it is; a COMMITTED one is refused."""
     found = _lock(unit, nonce)
     if found.state is NonceState.COMMITTED:
         raise Code.NONCE_NOT_RESERVED(got=found.state)
@@ -91,7 +91,7 @@ def settle(unit: Unit, nonce: str, snapshot_id: str) -> None:
 
 
 def list_reserved(unit: Unit) -> list[Nonce]:
-    """Every RESERVED nonce. A starting Steward looks in the catalog whether their snapshots were published."""
+    """Every RESERVED nonce, oldest first."""
     wanted = select(nonces).where(nonces.c.state == NonceState.RESERVED).order_by(nonces.c.at_micros, nonces.c.nonce)
     return unit.records(Nonce, wanted)
 

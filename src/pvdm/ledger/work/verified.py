@@ -24,7 +24,7 @@ _TEXT_CHARACTERS: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class StoredFinding:
-    """One finding. `file` is the staged file that it is about, or None."""
+    """A fault that verification found (`failure` is its class). `file` is the staged file that it is about, or None."""
 
     failure: str
     code: str
@@ -56,7 +56,7 @@ class VerifiedRecord:
 
 
 def put(unit: Unit, record: VerifiedRecord) -> None:
-    """Store the result, in place of an earlier one. Raises `verified_differs` if that one is signed and differs."""
+    """Store the result, in place of an earlier one. `verified_differs` if that one differs and its proof is signed."""
     attempts.lock(unit, record.attempt_id)
     stored = tuple(_shorten_finding(each) for each in record.findings[:FINDINGS_KEPT_MAX])
     left_out = record.findings_more + len(record.findings) - len(stored)
@@ -74,20 +74,20 @@ def put(unit: Unit, record: VerifiedRecord) -> None:
     is_new = unit.insert_new(verified, nonce=record.nonce, attempt_id=record.attempt_id, **values)
     if is_new or get(unit, record.nonce) == record:
         return
-    if proofs.of_nonce(unit, record.nonce):
+    if proofs.list_by_nonce(unit, record.nonce):
         raise Code.RECORD_DIFFERS(reason="verified_differs", got=record.nonce)
     unit.update(verified, {"nonce": record.nonce}, **values)
 
 
 def get(unit: Unit, nonce: str) -> VerifiedRecord:
     """The result for the nonce. Raises `verified_unknown`."""
-    return _record(unit.get(verified, "verified_unknown", nonce=nonce))
+    return _to_record(unit.get(verified, "verified_unknown", nonce=nonce))
 
 
-def of_nonces(unit: Unit, nonces: Sequence[str]) -> dict[str, VerifiedRecord]:
+def find_by_nonces(unit: Unit, nonces: Sequence[str]) -> dict[str, VerifiedRecord]:
     """The results for those of the nonces that have one, by nonce."""
     rows = unit.rows_with(select(verified), verified.c.nonce, nonces)
-    return {row["nonce"]: _record(row) for row in rows}
+    return {row["nonce"]: _to_record(row) for row in rows}
 
 
 def list_manifest_locations(unit: Unit, nonces: Sequence[str]) -> set[str]:
@@ -99,15 +99,17 @@ def list_manifest_locations(unit: Unit, nonces: Sequence[str]) -> set[str]:
 def _shorten_finding(found: StoredFinding) -> StoredFinding:
     """Limit the texts, which come from untrusted files, and escape characters that cannot be stored."""
     texts: dict[str, str | None] = asdict(found)
-    shortened: dict[str, Any] = {name: text and _escape(text[:_TEXT_CHARACTERS]) for name, text in texts.items()}
+    shortened: dict[str, Any] = {name: _shorten(text) for name, text in texts.items()}
     return StoredFinding(**shortened)
 
 
-def _escape(text: str) -> str:
-    return text.encode("utf-8", errors="backslashreplace").decode().replace("\0", "\\x00")
+def _shorten(text: str | None) -> str | None:
+    if text is None:
+        return None
+    return text[:_TEXT_CHARACTERS].encode("utf-8", errors="backslashreplace").decode().replace("\0", "\\x00")
 
 
-def _record(row: Row) -> VerifiedRecord:
+def _to_record(row: Row) -> VerifiedRecord:
     return record_from(
         VerifiedRecord,
         row,

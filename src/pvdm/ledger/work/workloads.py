@@ -10,7 +10,7 @@ from sqlalchemy import func, select
 
 from pvdm.errors import Code
 from pvdm.ledger import ids
-from pvdm.ledger.connection import Row, read_row, record_from
+from pvdm.ledger.connection import Row, convert_if_found, record_from
 from pvdm.ledger.record import restores
 from pvdm.ledger.schema.work import published, workloads
 from pvdm.ledger.unit import Unit, select_page, where_given
@@ -26,7 +26,7 @@ WORKLOADS_PAGE_MAX_ROWS: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """What a caller opens a workload with: the same at each opening. `source` is a UUID, `parameters` are JSON."""
+    """What a workload is opened with, the same each time. `source` is the source's UUID, `parameters` are JSON."""
 
     workload_id: str
     contract_hash: str
@@ -65,26 +65,26 @@ class Workload:
 
 def find(unit: Unit, workload_id: str) -> Workload | None:
     """The workload, or None."""
-    return read_row(_workload, unit.find(workloads, workload_id=workload_id))
+    return convert_if_found(_to_workload, unit.find(workloads, workload_id=workload_id))
 
 
 def get(unit: Unit, workload_id: str) -> Workload:
     """The workload. Raises `workload_unknown`."""
-    return _workload(unit.get(workloads, "workload_unknown", workload_id=workload_id))
+    return _to_workload(unit.get(workloads, "workload_unknown", workload_id=workload_id))
 
 
 def page(unit: Unit, *, domain: str | None, after: str | None = None, count: int = 100) -> list[Workload]:
-    """The next workloads by id; of one domain, or of all."""
+    """The next workloads by id, after the id `after`; of one domain, or of all."""
     of_domain = where_given(select(workloads), (workloads.c.domain, domain))
     wanted = select_page(of_domain, workloads.c.workload_id, after, min(count, WORKLOADS_PAGE_MAX_ROWS))
-    return [_workload(row) for row in unit.rows(wanted)]
+    return [_to_workload(row) for row in unit.rows(wanted)]
 
 
 def newest(unit: Unit, *, domain: str | None, count: int = 100) -> list[Workload]:
     """The workloads that were opened or ended last, the latest first; of one domain, or of all."""
     order = (workloads.c.at_micros.desc(), workloads.c.workload_id)
     wanted = where_given(select(workloads), (workloads.c.domain, domain)).order_by(*order)
-    return [_workload(row) for row in unit.rows(wanted.limit(min(count, WORKLOADS_PAGE_MAX_ROWS)))]
+    return [_to_workload(row) for row in unit.rows(wanted.limit(min(count, WORKLOADS_PAGE_MAX_ROWS)))]
 
 
 def count_all(unit: Unit, *, domain: str | None) -> int:
@@ -96,10 +96,10 @@ def count_all(unit: Unit, *, domain: str | None) -> int:
 def list_open(unit: Unit) -> list[Workload]:
     """Every workload that has not ended."""
     wanted = select(workloads).where(workloads.c.state == WorkloadState.OPEN).order_by(workloads.c.workload_id)
-    return [_workload(row) for row in unit.rows(wanted)]
+    return [_to_workload(row) for row in unit.rows(wanted)]
 
 
-def last_source_snapshot(unit: Unit, table_uuid: str, source: str) -> str | None:
+def find_last_source_snapshot(unit: Unit, table_uuid: str, source: str) -> str | None:
     """The pinned snapshot of the workload that last published from this source to this table, or None."""
     same_workload = published.c.workload_id == workloads.c.workload_id
     wanted = select(workloads.c.source_snapshot_id).join(published, same_workload)
@@ -109,11 +109,11 @@ def last_source_snapshot(unit: Unit, table_uuid: str, source: str) -> str | None
 
 
 def list_publishers(unit: Unit, table_uuid: str, snapshot_ids: Collection[str]) -> list[Workload]:
-    """The workloads that published these snapshots of the table."""
+    """The workloads that published these snapshots of the table. A workload may be listed more than once."""
     same_workload = published.c.workload_id == workloads.c.workload_id
     wanted = select(workloads).join(published, same_workload).distinct().where(workloads.c.table_uuid == table_uuid)
     rows = unit.rows_with(wanted.order_by(workloads.c.workload_id), published.c.snapshot_id, sorted(snapshot_ids))
-    return [_workload(row) for row in rows]
+    return [_to_workload(row) for row in rows]
 
 
 def open_once(unit: Unit, opening: Opening, pinned: PinnedWorkload) -> Workload:
@@ -142,7 +142,7 @@ def move(unit: Unit, workload_id: str, to: WorkloadState, *, reason: str) -> Wor
     unit.lock_name(f"workload {workload_id}")
     row = unit.get_locked(workloads, "workload_unknown", workload_id=workload_id)
     if row["state"] == to:
-        return _workload(row)
+        return _to_workload(row)
     if not WORKLOAD.allows(row["state"], to):
         raise Code.WORKLOAD_MOVED("the workload has ended in another state", expected=to, got=row["state"])
     unit.update(workloads, {"workload_id": workload_id}, state=to, reason=ids.require_reason(reason))
@@ -184,9 +184,9 @@ def require_same_opening(asked: Opening, stored: Opening) -> None:
 
 
 def _shorten(parameters: bytes) -> str:
-    """The first 200 characters of the parameters, which are JSON, for a message."""
-    return ascii(parameters.decode())[1:-1][:200]
+    """The first 200 characters of the parameters, for a message: JSON with escaped non-ASCII characters."""
+    return ascii(parameters.decode())[1:-1][:200]  # without the quotes that `ascii` adds
 
 
-def _workload(row: Row) -> Workload:
+def _to_workload(row: Row) -> Workload:
     return record_from(Workload, row, opening=record_from(Opening, row))

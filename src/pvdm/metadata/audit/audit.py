@@ -51,7 +51,7 @@ def audit(
     watch: Progress = lambda _part, _done, _total: None,
     accept_lost: AbstractSet[int] = frozenset(),
 ) -> AuditReport:
-    """Audit the table. The report has every check that failed.
+    """Audit the table, and report its progress to `watch`. The report has every check that failed.
 
     With `data_files` the published files are read and hashed. `accepted` has the ids of accepted gaps in protection.
     `accept_lost` has the ids of snapshots that receipts name and `main` lacks, if the auditor accepts their loss.
@@ -63,39 +63,40 @@ def audit(
     walk = Walk(evidence, metadata, hashed, statements, protected, notes)
     walk.judge_expired()
     older_files = NO_FILES
-    for done, each in enumerate(walk.walked):
+    for done, each in enumerate(walk.walked, start=1):
         walk.judge(each)
-        if done == 0:
+        if done == 1:
             older_files = check_oldest_snapshot(walk)  # now, because this snapshot may expire during the walk
-        watch("walking the history", done + 1, len(walk.walked))
+        watch("walking the history", done, len(walk.walked))
     walk.judge_head()
     lost = _judge_lost(walk.lost(), statements, notes, accept_lost)
     gaps, undecided, of_expired = _judge_gaps(
         walk, approvals, protected, accepted, notes, rehashes=data_files is not None
     )
-    data = (*_proved_files(walk.walked), *of_expired)
-    rehashed = None if data_files is None else rehash(data, _manifests(walk.walked, hashed), data_files, watch)
+    data = (*_collect_proved_files(walk.walked), *of_expired)
+    manifests = _collect_manifests(walk.walked, hashed)
+    rehashed = None if data_files is None else rehash(data, manifests, data_files, watch)
     in_gaps = {snapshot_id for each in gaps for snapshot_id in each.snapshot_ids}
     in_gaps.update(() if undecided is None else undecided.snapshot_ids)
     snapshots = tuple(_report_snapshot(each, in_gaps) for each in walk.walked)
     return AuditReport(
-        evidence.table,
-        statements.checkpoint.size,
-        snapshots,
-        approvals,
-        gaps,
-        tuple(notes.findings),
-        rehashed,
-        tuple(_proved_lines(walk.walked, trust, rehashed)),
-        (*lost, *_unproved_lines(snapshots, gaps, rehashed, older_files)),
-        undecided,
+        table=evidence.table,
+        log_size=statements.checkpoint.size,
+        snapshots=snapshots,
+        approvals=approvals,
+        gaps=gaps,
+        findings=tuple(notes.findings),
+        rehashed=rehashed,
+        proved=tuple(_proved_lines(walk.walked, trust, rehashed)),
+        not_proved=(*lost, *_unproved_lines(snapshots, gaps, rehashed, older_files)),
+        undecided_gaps=undecided,
     )
 
 
 def _judge_lost(
     lost: Sequence[UnverifiedStatement[Receipt]], statements: Statements, notes: Notes, accepted: AbstractSet[int]
 ) -> Sequence[str]:
-    """Note receipts of lost snapshots. Returns a sentence for each accepted one. Raises if `accepted` has other ids."""
+    """Note each receipt of a lost snapshot; for an accepted loss return a sentence. Raises for other accepted ids."""
     by_snapshot = {receipt.predicate.new_snapshot_id: receipt for receipt in lost}
     not_lost = sorted(accepted - by_snapshot.keys())
     if not_lost:
@@ -138,7 +139,7 @@ def _judge_gaps(
     return gaps, judge.undecided(), tuple(judge.files_of_expired_proofs(notes))
 
 
-def _proved_files(walked: Sequence[WalkedSnapshot]) -> Iterator[BoundFile]:
+def _collect_proved_files(walked: Sequence[WalkedSnapshot]) -> Iterator[BoundFile]:
     """The data files whose hash a proof has (*binds*), and that `main` still shows."""
     live: dict[str, BoundFile] = {}
     for each in walked:
@@ -149,7 +150,7 @@ def _proved_files(walked: Sequence[WalkedSnapshot]) -> Iterator[BoundFile]:
     yield from live.values()
 
 
-def _manifests(walked: Sequence[WalkedSnapshot], hashed: HashedFiles) -> Iterator[BoundFile]:
+def _collect_manifests(walked: Sequence[WalkedSnapshot], hashed: HashedFiles) -> Iterator[BoundFile]:
     """The lists and manifests that the snapshots since protection wrote, and all manifests that `main` shows."""
     returned: set[str] = set()
     for each in walked:
@@ -159,21 +160,22 @@ def _manifests(walked: Sequence[WalkedSnapshot], hashed: HashedFiles) -> Iterato
         for location in (each.snapshot.manifest_list, *(manifest.manifest_path for manifest in manifests)):
             if location is not None and location in hashed.seen and location not in returned:
                 returned.add(location)
-                yield BoundFile(location, *hashed.seen[location], each.notes)
+                seen = hashed.seen[location]
+                yield BoundFile(location, seen.size, seen.sha256, each.notes)
 
 
 def _report_snapshot(each: WalkedSnapshot, in_gaps: Collection[int]) -> AuditedSnapshot:
     snapshot, receipt = each.snapshot, each.receipt
     rows_added, rows_removed, files_added, files_removed = _count_changes(each)
     return AuditedSnapshot(
-        snapshot.snapshot_id,
-        snapshot.parent_id,
-        snapshot.timestamp_ms,
-        _classify(each, in_gaps),
-        rows_added,
-        rows_removed,
-        files_added,
-        files_removed,
+        snapshot_id=snapshot.snapshot_id,
+        parent_id=snapshot.parent_id,
+        timestamp_ms=snapshot.timestamp_ms,
+        standing=_classify(each, in_gaps),
+        rows_added=rows_added,
+        rows_removed=rows_removed,
+        files_added=files_added,
+        files_removed=files_removed,
         receipt_id=None if receipt is None else receipt.statement_id,
         workload_id=None if receipt is None else receipt.predicate.workload_id,
         proof_ids=() if receipt is None else receipt.predicate.proof_ids,
@@ -185,7 +187,7 @@ def _report_snapshot(each: WalkedSnapshot, in_gaps: Collection[int]) -> AuditedS
 
 
 def _count_changes(each: WalkedSnapshot) -> tuple[int | None, ...]:
-    """Rows added and removed, then files added and removed: by the manifests, else by the summary, unchecked."""
+    """Rows added and removed, then files: by the manifests, else by the unchecked summary (None if it is no number)."""
     if each.changes is not None:
         changed = each.changes
         return changed.rows_added, changed.rows_removed, len(changed.added), len(changed.removed)
@@ -195,6 +197,7 @@ def _count_changes(each: WalkedSnapshot) -> tuple[int | None, ...]:
 
 
 def _classify(each: WalkedSnapshot, in_gaps: Collection[int] = ()) -> Standing:
+    """The snapshot's standing. `in_gaps` has the ids of all snapshots that were committed in gaps."""
     if each.notes.findings:
         changed = any(finding.changed for finding in each.notes.findings)
         return Standing.CHANGED if changed else Standing.UNPROVED

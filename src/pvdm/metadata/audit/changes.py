@@ -18,7 +18,7 @@ from pvdm.metadata.audit.evidence import ManifestFiles
 from pvdm.trust.refusal import refused
 
 EntryFacts: TypeAlias = tuple[DataFile, int | None, int | None]
-"""The file without its row ids, its data sequence number and its file sequence number."""
+"""The file (row ids left out), the entry's data sequence number, and its file sequence number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,17 +58,17 @@ class Manifests:
         self._metadata = metadata
         self._files = files
 
-    def listed(self, snapshot: Snapshot) -> ManifestList:
+    def load_list(self, snapshot: Snapshot) -> ManifestList:
         """The snapshot's manifest list. Raises if it lists a manifest twice."""
         found = load_manifest_list(self._metadata, snapshot, _SnapshotReader(self._files, snapshot.snapshot_id))
         require_listed_once(found.manifests)
         return found
 
     def check_found(self, snapshot: Snapshot) -> str:
-        """Run the checks of a protection on the snapshot, and return the hash over its list and manifests."""
+        """Make the checks of a protection on list and manifests of the snapshot, and return the hash over them."""
         return check_found(self._metadata, snapshot, _SnapshotReader(self._files, snapshot.snapshot_id))
 
-    def entries(self, named_by: int, listed: Sequence[ManifestFile]) -> tuple[ManifestEntry, ...]:
+    def read_entries(self, named_by: int, listed: Sequence[ManifestFile]) -> tuple[ManifestEntry, ...]:
         """The entries of manifests that the snapshot `named_by` lists, with the sequence numbers that they inherit."""
         reader = _SnapshotReader(self._files, named_by)
         return tuple(entry for each in listed for entry in read_listed(self._metadata, each, reader).entries)
@@ -76,11 +76,11 @@ class Manifests:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A snapshot's list and its parent's list, which is None if the table no longer has the parent."""
+    """The step from one snapshot of `main` to the next: the manifests that the next one and its parent list."""
 
     snapshot: Snapshot
     listed: tuple[ManifestFile, ...]
-    before: tuple[ManifestFile, ...] | None
+    before: tuple[ManifestFile, ...] | None  # the parent's: empty for a first snapshot, None if the parent has expired
 
     @property
     def written(self) -> tuple[ManifestFile, ...]:
@@ -92,12 +92,12 @@ class Step:
         """The manifests that it carries over from its parent."""
         return tuple(each for each in self.listed if each.added_snapshot_id != self.snapshot.snapshot_id)
 
-    def replaced(self) -> tuple[ManifestFile, ...]:
-        """The parent's manifests that have live files and are no longer listed. The kept ones must be unchanged."""
+    def find_replaced(self) -> tuple[ManifestFile, ...]:
+        """The parent's manifests that have live files and are no longer listed. Raises if a kept one was changed."""
         return () if self.before is None else require_carried(self.before, self.kept)
 
-    def changes(self, entries: Sequence[ManifestEntry], replaced: Sequence[ManifestEntry]) -> SnapshotChanges:
-        """The files added and removed, from the written entries and those of the replaced manifests."""
+    def find_changes(self, entries: Sequence[ManifestEntry], replaced: Sequence[ManifestEntry]) -> SnapshotChanges:
+        """The files added and removed, from `entries` of the written manifests and those of the replaced manifests."""
         if self.before is not None:
             require_rewritten([entry for entry in replaced if entry.is_live], entries)
         require_own(entries, self.snapshot)
@@ -122,19 +122,19 @@ def require_carried(before: Sequence[ManifestFile], kept: Sequence[ManifestFile]
     known = {each.manifest_path: each for each in before}
     for each in kept:
         old = known.pop(each.manifest_path, None)
-        if old is None or _comparable(old, each) != _comparable(each, each):
+        if old is None or _normalize(old, each) != _normalize(each, each):
             wanted = "a manifest of the parent, unchanged" if old is None else "the parent's entry for it"
             raise refused("audit_manifest_not_carried", wanted, each.manifest_path)
     return tuple(each for each in known.values() if each.added_files_count != 0 or each.existing_files_count != 0)
 
 
-def _comparable(listed: ManifestFile, other: ManifestFile) -> ManifestFile:
-    """The entry in a form for comparison: format 1 has no sequence numbers, and format 3 adds row ids once."""
+def _normalize(listed: ManifestFile, newer: ManifestFile) -> ManifestFile:
+    """The entry for comparison with a newer list: format 1 has no sequence numbers, format 3 adds row ids once."""
     return replace(
         listed,
         sequence_number=listed.sequence_number or 0,
         min_sequence_number=listed.min_sequence_number or 0,
-        first_row_id=other.first_row_id if listed.first_row_id is None else listed.first_row_id,
+        first_row_id=newer.first_row_id if listed.first_row_id is None else listed.first_row_id,
     )
 
 
@@ -147,9 +147,10 @@ def require_rewritten(live: Sequence[ManifestEntry], entries: Sequence[ManifestE
         raise refused("audit_entries_not_carried", f"{old.total()} entries as the parent has them", got)
     rows = {(entry.data_file.file_path, entry.data_file.first_row_id) for entry in live}
     for entry in entries:
-        kept = (entry.data_file.file_path, entry.data_file.first_row_id)
-        if entry.status is EntryStatus.EXISTING and kept not in rows and (kept[0], None) not in rows:
-            raise refused("audit_row_ids_not_carried", "those that it had", kept[0])
+        path, row_id = entry.data_file.file_path, entry.data_file.first_row_id
+        # A file that had no row ids gets them when the table is upgraded to format 3.
+        if entry.status is EntryStatus.EXISTING and rows.isdisjoint(((path, row_id), (path, None))):
+            raise refused("audit_row_ids_not_carried", "those that it had", path)
 
 
 def entry_facts(entry: ManifestEntry) -> EntryFacts:
@@ -159,7 +160,7 @@ def entry_facts(entry: ManifestEntry) -> EntryFacts:
 
 
 def require_own(entries: Iterable[ManifestEntry], snapshot: Snapshot) -> None:
-    """Entries marked as added or removed are changes of this snapshot."""
+    """Entries that are marked as added or removed name this snapshot as the one that changed them."""
     for entry in entries:
         if entry.status is not EntryStatus.EXISTING and entry.snapshot_id != snapshot.snapshot_id:
             got = f"{entry.snapshot_id} for {entry.data_file.file_path}"
@@ -174,7 +175,7 @@ def require_no_deletes(added: Iterable[DataFile]) -> None:
 
 
 def require_dangling(data: Iterable[DataFile], removed: Iterable[DataFile]) -> None:
-    """A delete file is removed only together with its data file. Otherwise deleted rows would come back."""
+    """A delete file is removed only if it is about one data file that is removed too. Else deleted rows come back."""
     paths = {file.file_path for file in data}
     for file in removed:
         is_dangling = file.content is FileContent.POSITION_DELETES and file.referenced_data_file in paths

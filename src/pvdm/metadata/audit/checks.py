@@ -1,4 +1,4 @@
-"""The checks of a receipt and its proofs, each with its own code. A signed statement *binds* bytes by their hash."""
+"""The audit's checks of a receipt and its proofs, each with its own code. A statement *binds* bytes by their hash."""
 
 from __future__ import annotations
 
@@ -24,8 +24,7 @@ from pvdm.model.statements.core import AddedFile, ProofCore
 from pvdm.model.statements.receipt import Receipt
 from pvdm.trust.refusal import refused
 
-FileSize: TypeAlias = tuple[str, int | None]
-"""The path of a file, and its size if it is compared too."""
+PathAndSize: TypeAlias = tuple[str, int | None]  # the size in bytes, or None if sizes are not compared
 
 
 def require_receipt_table(receipt: Receipt, evidence: Evidence) -> None:
@@ -50,15 +49,15 @@ def require_receipt_snapshot(receipt: Receipt, snapshot: Snapshot) -> None:
             raise refused("audit_receipt_wrong_snapshot", expected, got, message=f"the receipt names another {what}")
 
 
-def require_list(receipt: Receipt, data: bytes) -> None:
+def require_published_list(receipt: Receipt, data: bytes) -> None:
     """The manifest list is the one that was published, to the byte."""
     got = hashlib.sha256(data).hexdigest()
     if got != receipt.manifest_list_sha256:
         raise refused("audit_list_changed", receipt.manifest_list_sha256, got)
 
 
-def require_bound(listed: ManifestList) -> dict[str, str]:
-    """The hash of every manifest of the list, by location. The receipt binds them through the list."""
+def require_manifest_hashes(listed: ManifestList) -> dict[str, str]:
+    """The SHA-256 of every manifest, by location, from the header of the list, which the receipt binds."""
     hashes = read_manifest_hashes(listed.file.text(MANIFESTS_KEY), len(listed.manifests))
     if hashes is None:
         message, expected = "the published list does not bind its manifests", f"{len(listed.manifests)} manifests"
@@ -67,7 +66,7 @@ def require_bound(listed: ManifestList) -> dict[str, str]:
 
 
 def require_manifests(bound: Mapping[str, str], manifests: Iterable[tuple[str, str | None]]) -> None:
-    """The manifests have the hashes that the list binds."""
+    """The manifests, each a location and its SHA-256, have the hashes that the list binds."""
     for location, got in manifests:
         if got != bound.get(location):
             expected = bound.get(location, "a manifest of the list")
@@ -75,7 +74,7 @@ def require_manifests(bound: Mapping[str, str], manifests: Iterable[tuple[str, s
 
 
 def require_taken_over(kept: Sequence[ManifestFile], found_sha256: str | None) -> str:
-    """The first publication after a protection keeps no older manifest, but binds a hash over them. Returns it."""
+    """The first publication since a protection keeps no older manifest. Returns the hash of those that it took over."""
     if kept or found_sha256 is None:
         message = "the snapshot carries over manifests that no receipt binds"
         expected = "manifests that the Steward wrote, and the hash of those that it found"
@@ -84,8 +83,8 @@ def require_taken_over(kept: Sequence[ManifestFile], found_sha256: str | None) -
     return found_sha256
 
 
-def require_found(bound: str, got: str) -> None:
-    """The snapshot before the protection still has the manifests that the protection found."""
+def require_found_unchanged(bound: str, got: str) -> None:
+    """The snapshot from before the protection still has the manifests that the first publication took over."""
     if got != bound:
         raise refused("audit_found_changed", bound, got)
 
@@ -104,7 +103,7 @@ def require_metadata_known(receipt: Receipt, snapshot: Snapshot, evidence: Evide
     reaches_back = bool(log) and log[0].timestamp_ms < snapshot.timestamp_ms
     known = {evidence.metadata.path, *(entry.metadata_file for entry in log)}
     if reaches_back and receipt.metadata_path not in known:
-        raise refused("audit_metadata_unknown", "one of the table's documents", receipt.metadata_path)
+        raise refused("audit_metadata_unknown", "one of the table's metadata files", receipt.metadata_path)
 
 
 def require_workload(receipt: Receipt, chunks: Sequence[ProvedChunk]) -> None:
@@ -127,14 +126,14 @@ def require_target(core: ProofCore, evidence: Evidence) -> None:
 
 
 def require_contract(core: ProofCore, in_force: Collection[str | None]) -> None:
-    """The contract was in force for the table at some time between the proof and the receipt."""
+    """The contract is one of those in force between proof and receipt. None stands for no protection."""
     if core.attempt.contract_sha256 not in in_force:
         expected = " or ".join(sorted(each for each in in_force if each is not None)) or "none: it was not protected"
         raise refused("audit_proof_wrong_contract", expected, core.attempt.contract_sha256)
 
 
 def require_logged_before(last_index: int, receipt_index: int) -> None:
-    """The proof or override was logged before the receipt."""
+    """The last proof of a chunk, or the override, was logged before the receipt."""
     if last_index >= receipt_index:
         raise refused("audit_logged_too_late", f"before entry {receipt_index}", last_index)
 
@@ -159,7 +158,7 @@ def require_override_needed(chunks: Sequence[ProvedChunk], override: BreakGlass 
 
 
 def require_added(chunks: Sequence[ProvedChunk], changed: SnapshotChanges) -> dict[str, AddedFile]:
-    """The added files are exactly those of the proofs, by path and size. Returns them by path."""
+    """The added files are exactly those of the proofs, by path and size. Returns the proofs' files by path."""
     bound: dict[str, AddedFile] = {}
     for file in added_files(chunks):
         if file.published_path in bound:
@@ -177,8 +176,8 @@ def require_removed(chunks: Sequence[ProvedChunk], changed: SnapshotChanges) -> 
     require_same_files("audit_files_removed_differ", proved, [(file.file_path, None) for file in changed.removed])
 
 
-def require_same_files(code: str, proved: AbstractSet[FileSize], shown: Sequence[FileSize]) -> None:
-    """The proved files are shown, each once, and no other."""
+def require_same_files(code: str, proved: AbstractSet[PathAndSize], shown: Sequence[PathAndSize]) -> None:
+    """The manifests show exactly the proved files, each once."""
     found = set(shown)
     if len(found) != len(shown) or found != proved:
         expected = _name_paths(proved - found, "every file of the proofs")
@@ -186,7 +185,7 @@ def require_same_files(code: str, proved: AbstractSet[FileSize], shown: Sequence
 
 
 def require_rows(chunks: Sequence[ProvedChunk], changed: SnapshotChanges) -> None:
-    """The manifests count as many rows as were verified. A FAIL may have no row count."""
+    """The manifests count as many rows as were verified. If a proof has no count, as a FAIL may, none is compared."""
     counts = [chunk.proof.core.rows.staged for chunk in chunks]
     known = [count for count in counts if count is not None]
     if len(known) == len(counts) and sum(known) != changed.rows_added:
@@ -194,7 +193,7 @@ def require_rows(chunks: Sequence[ProvedChunk], changed: SnapshotChanges) -> Non
 
 
 def require_schema(core: ProofCore, snapshot: Snapshot, fingerprints: Mapping[int, str]) -> None:
-    """The snapshot is read with the schema that the rows were verified under."""
+    """The snapshot names the schema for which the rows were verified. `fingerprints` are by schema id."""
     shown = None if snapshot.schema_id is None else fingerprints.get(snapshot.schema_id)
     if shown != core.target.schema_fingerprint:
         got = shown or f"no schema {snapshot.schema_id}"
@@ -208,11 +207,11 @@ def require_spec(core: ProofCore, changed: SnapshotChanges) -> None:
 
 
 def schema_fingerprints(metadata: TableMetadata) -> dict[int, str]:
-    """The fingerprint of every schema that the table has."""
+    """The fingerprint of every schema that the table has, by schema id."""
     return {schema.schema_id: fingerprint(to_model(schema)).hex() for schema in metadata.schemas}
 
 
-def _name_paths(files: AbstractSet[FileSize], otherwise: str) -> str:
+def _name_paths(files: AbstractSet[PathAndSize], otherwise: str) -> str:
     """The first path and the number of further ones, or `otherwise` if there is none."""
     paths = sorted(path for path, _ in files)
     if len(paths) < 2:
@@ -235,10 +234,10 @@ class Proofs:
         self._statements = statements
         self._protected = protected
         self._evidence = evidence
-        self._used: dict[tuple[str, ...], int] = {}
+        self._used: dict[tuple[str, ...], int] = {}  # the snapshot that used a nonce, chunk or override
 
     def judge(self, receipt: UnverifiedStatement[Receipt], notes: Notes) -> PublicationProofs:
-        """The proofs of a valid receipt. Failed checks are noted."""
+        """Check the proofs and the override of a valid receipt, and return them. Failed checks are noted."""
         content = receipt.predicate
         chunks: tuple[ProvedChunk, ...] = ()
         with notes.collect():
@@ -271,6 +270,7 @@ class Proofs:
         notes.check(self._require_unused, content, "chunk", core.attempt.workload_id, core.attempt.chunk_id)
 
     def _require_unused(self, content: Receipt, *key: str) -> None:
+        """No other snapshot has used this `key`: its kind, then its id."""
         other = self._used.setdefault(key, content.new_snapshot_id)
         if other != content.new_snapshot_id:
             message = f"one {key[0]} was used by two publications"

@@ -19,15 +19,16 @@ from pvdm.trust.log.entry import LogEntry
 from pvdm.trust.log.note import decode_base64, encode_base64
 from pvdm.trust.refusal import refuse_input_errors, refused
 from pvdm.trust.strict_json import parse_strict
+from pvdm.verify.fetch import HashedFile
 
 AUDIT_BUNDLE_MAX_BYTES: Final = 268_435_456
 AUDIT_FILES_MAX: Final = 1_000_000
 _PATH_HASHES: Final = 64  # the most hashes that an inclusion proof can have
-_BEGINNING: Final = b'{"checkpoint":'
+_BEGINNING: Final = b'{"checkpoint":'  # of a bundle: keys of canonical JSON are sorted
 AUDIT_SNAPSHOTS_MAX: Final = 100_000
 AUDIT_STATEMENTS_MAX: Final = 1_000_000
 _CACHED_FILES: Final = 4
-KINDS: Final = (
+KINDS: Final = (  # of the statements in a bundle
     StatementKind.RECEIPT,
     StatementKind.PROOF,
     StatementKind.BREAK_GLASS,
@@ -36,6 +37,7 @@ KINDS: Final = (
 )
 
 
+# `_read_…` and `_write_…` read and write one field of a document (`FieldType`).
 def _read_kind(fields: Fields, key: str) -> StatementKind:
     kind = fields.choice(key, StatementKind)
     if kind not in KINDS:
@@ -62,7 +64,7 @@ def _write_hashes(hashes: tuple[bytes, ...]) -> Value:
 
 @dataclass(frozen=True, slots=True)
 class LoggedStatement(Document, title="a statement"):
-    """A signed envelope, and `hashes` that prove its log entry to be in the tree of the evidence's checkpoint."""
+    """A signed envelope and its log entry. `hashes` prove that the entry is in the tree of the checkpoint."""
 
     kind: Annotated[StatementKind, FieldType(_read_kind, str)]
     envelope: Annotated[bytes, FieldType(_read_envelope, _write_envelope)]
@@ -87,7 +89,7 @@ def _write_document(data: bytes) -> Value:
 
 
 @dataclass(frozen=True, slots=True)
-class MetadataFile(Document, title="the table's document"):
+class MetadataFile(Document, title="the table's metadata file"):
     """The table's metadata file: its path and its bytes."""
 
     path: Text
@@ -107,20 +109,19 @@ def _read_statements(fields: Fields, key: str) -> tuple[LoggedStatement, ...]:
     return found
 
 
+def _write_statements(statements: tuple[LoggedStatement, ...]) -> Value:
+    return [each.to_json() for each in sorted(statements, key=lambda each: each.index)]
+
+
 @dataclass(frozen=True, slots=True)
 class Evidence(Document, title="the audit bundle"):
-    """What an audit reads except manifests and their lists. The Steward states the current `contract_sha256`."""
+    """What an audit reads except manifests and their lists."""
 
     table: TableRef
-    contract_sha256: Sha256 | None
+    contract_sha256: Sha256 | None  # the table's current contract, as the Steward says; None: not protected
     metadata: MetadataFile
     checkpoint: Annotated[bytes, FieldType(lambda fields, key: fields.text(key).encode(), bytes.decode)]
-    statements: Annotated[
-        tuple[LoggedStatement, ...],
-        FieldType(
-            _read_statements, lambda found: [each.to_json() for each in sorted(found, key=lambda each: each.index)]
-        ),
-    ]
+    statements: Annotated[tuple[LoggedStatement, ...], FieldType(_read_statements, _write_statements)]
 
 
 class ManifestFiles(Protocol):
@@ -135,7 +136,7 @@ class RecordingFiles:
 
     def __init__(self, inner: ManifestFiles) -> None:
         self._inner = inner
-        self.read_files: dict[str, bytes] = {}
+        self.read_files: dict[str, bytes] = {}  # by location
 
     def read(self, snapshot_id: int, location: str, /, *, max_bytes: int) -> bytes:
         """The bytes. Each location is read once."""
@@ -151,14 +152,14 @@ class HashedFiles:
     def __init__(self, inner: ManifestFiles) -> None:
         self._inner = inner
         self._last: OrderedDict[str, bytes] = OrderedDict()
-        self.seen: dict[str, tuple[int, str]] = {}
+        self.seen: dict[str, HashedFile] = {}  # by location
 
     def read(self, snapshot_id: int, location: str, /, *, max_bytes: int) -> bytes:
         """The bytes, from the cache if the file was read recently."""
         found = self._last.get(location)
         if found is None:
             found = self._last[location] = self._inner.read(snapshot_id, location, max_bytes=max_bytes)
-            self.seen[location] = (len(found), hashlib.sha256(found).hexdigest())
+            self.seen[location] = HashedFile(location, len(found), hashlib.sha256(found).hexdigest())
             if len(self._last) > _CACHED_FILES:
                 self._last.popitem(last=False)
         return found
@@ -202,13 +203,13 @@ def _write_files(files: Mapping[str, bytes]) -> Value:
 
 @dataclass(frozen=True, slots=True)
 class AuditBundle(Document, title="the audit bundle", format="pvdm-audit/v1"):
-    """Evidence, and the manifest lists and manifests that an audit of it reads, by location."""
+    """A file for an offline audit: evidence, and by location the manifest lists and manifests that the audit reads."""
 
     evidence: Annotated[Evidence, FieldType(_read_evidence, Document.to_json, keys=Evidence.__slots__)]
     files: Annotated[Mapping[str, bytes], FieldType(_read_files, _write_files)]
 
     def read(self, _snapshot_id: int, location: str, /, *, max_bytes: int) -> bytes:
-        """A file of the bundle, whichever snapshot names it."""
+        """The bytes of a file of the bundle. The snapshot does not matter here."""
         found = self.files.get(location)
         if found is None:
             raise refused("audit_file_missing", location, "none")
@@ -237,7 +238,7 @@ def parse_audit_bundle(data: bytes) -> AuditBundle:
 
 
 def _require_hash(data: bytes, sha256: str, what: str) -> None:
-    """Raise `audit_bundle_damaged` if the bundle's copy is damaged. This says nothing about the table's own file."""
+    """Raise `audit_bundle_damaged` if the bundle's copy of this file is damaged. The table's own file may be intact."""
     got = hashlib.sha256(data).hexdigest()
     if got != sha256:
         raise Code.AUDIT_FAILED(

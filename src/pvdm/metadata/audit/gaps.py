@@ -1,4 +1,4 @@
-"""Gaps, the times from an end of protection to its next begin or to now: what came or was lost without a proof."""
+"""Gaps: times from an end of protection to its next begin, or to now. Finds what came or was lost without a proof."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class UnprotectedTime:
     begun: ApprovalEntry | None
 
     def gap_id(self, head: str) -> str:
-        """The id, from both ends of the gap. An open gap ends at the head: each change needs a new acceptance."""
-        until = bytes.fromhex(self.begun.statement_id) if self.begun is not None else head.encode()
-        message = _HASH_DOMAIN + bytes.fromhex(self.ended.statement_id) + until
+        """The id, from both ends of the gap. A gap until now ends at the `head`: each change needs a new acceptance."""
+        end = head.encode() if self.begun is None else bytes.fromhex(self.begun.statement_id)
+        message = _HASH_DOMAIN + bytes.fromhex(self.ended.statement_id) + end
         return hashlib.sha256(message).hexdigest()[:GAP_ID_HEX_DIGITS]
 
 
@@ -61,7 +61,7 @@ class _LiveEntries:
 
 @dataclass(frozen=True, slots=True)
 class _ProvedReceipt:
-    """A valid receipt and its proofs. `rows` has the row counts of its files if its manifests are bound."""
+    """A valid receipt and its proofs. `rows`: row counts by path, of files whose manifests the walk has checked."""
 
     receipt: UnverifiedStatement[Receipt]
     chunks: tuple[ProvedChunk, ...]
@@ -70,7 +70,7 @@ class _ProvedReceipt:
 
 @dataclass(frozen=True, slots=True)
 class _GapContents:
-    """What may belong to one gap: ids of snapshots, positions in the judge's `_now.data`, and paths of lost files."""
+    """What may belong to one gap: ids of snapshots, positions in `main`'s current files, and paths of lost files."""
 
     snapshots: frozenset[int] = frozenset()
     uncovered: frozenset[int] = frozenset()
@@ -98,18 +98,18 @@ def find_unprotected(approvals: Iterable[ApprovalEntry], *, created_protected: b
 
 
 class GapJudge:
-    """Counts what each gap left without a proof. A file whose proof cannot be found counts as unproved."""
+    """Counts what each gap left without a proof. A file whose proof is not found counts as uncovered."""
 
     def __init__(self, walk: Walk, gaps: Sequence[UnprotectedTime], notes: Notes) -> None:
         """Must run after the walk, because a snapshot with a finding is not used as a reference."""
         self._walk = walk
         self._gaps = gaps
         self._published = list(self._read_published(notes))
-        self._now: _LiveEntries | None = None  # what `main` shows; None if it cannot be read
+        self._shown_now: _LiveEntries | None = None  # what `main` shows; None if it cannot be read
         with notes.collect():
-            self._now = self._read_shown(walk.walked[-1], check_receipt=False) if walk.walked else _LiveEntries()
-        self._before = [self._read_before(each) for each in gaps]  # what `main` showed when each gap began
-        self._contents = [self._find(at) for at in range(len(gaps))]
+            self._shown_now = self._read_shown(walk.walked[-1], check_receipt=False) if walk.walked else _LiveEntries()
+        self._shown_before = [self._read_before(each) for each in gaps]  # what `main` showed when each gap began
+        self._contents = [self._find_contents(at) for at in range(len(gaps))]
         self._shared = self._find_shared()
 
     def gaps(self, accepted: Collection[str]) -> tuple[Gap, ...]:
@@ -119,42 +119,42 @@ class GapJudge:
     def files_of_expired_proofs(self, notes: Notes) -> Iterator[BoundFile]:
         """The live files that only proofs of expired snapshots bind, for the re-hash."""
         walked = {path for each in self._walk.walked for path in each.files}
-        live = set() if self._now is None else self._now.paths
+        live = set() if self._shown_now is None else self._shown_now.paths
         proved = {file.published_path: file for each in self._published for file in added_files(each.chunks)}
         for path in sorted((live & proved.keys()) - walked):
             yield BoundFile(path, *proved[path].published_size_and_hash, notes, proved[path].version_id)
 
     def undecided(self) -> UndecidedGaps | None:
-        """What came or went in one of several gaps, without evidence in which; None if there is nothing."""
+        """What came or was lost in one of several gaps, if it cannot be known in which; None if there is nothing."""
         shared = self._shared
         if shared == _GapContents():
             return None
         sharing = [at for at, each in enumerate(self._contents) if each.without(shared) != each]
         uncovered, bytes_proved = self._count_uncovered(shared.uncovered)
-        lost, seen = list[CountedFiles](), frozenset[str]()
+        lost, counted = list[CountedFiles](), set[str]()
         for at in sharing:
-            paths = (self._contents[at].lost & shared.lost) - seen
+            paths = (self._contents[at].lost & shared.lost) - counted
             lost.append(self._count_lost(at, paths))
-            seen |= paths
+            counted |= paths
         return UndecidedGaps(
-            tuple(self._gaps[at].gap_id(self._head_text()) for at in sharing),
-            self._in_order(shared.snapshots),
-            uncovered,
-            bytes_proved,
-            None if self._now is None else _sum_of(lost),
+            gap_ids=tuple(self._gaps[at].gap_id(self._head_text()) for at in sharing),
+            snapshot_ids=self._sort_snapshots(shared.snapshots),
+            uncovered=uncovered,
+            bytes_proved=bytes_proved,
+            lost=None if self._shown_now is None else _add_up(lost),
         )
 
     def _count_gap(self, at: int, accepted: Collection[str]) -> Gap:
         gap, own = self._gaps[at], self._contents[at].without(self._shared)
         gap_id = gap.gap_id(self._head_text())
-        now = self._now
+        now = self._shown_now
         uncovered, bytes_proved = self._count_uncovered(own.uncovered)
         return Gap(
-            gap_id,
-            gap_id in accepted,
-            gap.ended,
-            gap.begun,
-            self._in_order(own.snapshots),
+            gap_id=gap_id,
+            accepted=gap_id in accepted,
+            ended=gap.ended,
+            begun=gap.begun,
+            snapshot_ids=self._sort_snapshots(own.snapshots),
             snapshots_expired=gap.ended.snapshot_id is not None and gap.ended.snapshot_id not in self._walk.positions,
             same_snapshot=self._is_same_snapshot(gap),
             publications_expired=self._count_expired(gap),
@@ -209,22 +209,24 @@ class GapJudge:
         if not self._walk.walked:
             return "none"
         head = self._walk.walked[-1].snapshot
-        size_and_hash = self._walk.files.seen.get(head.manifest_list or "")
-        return f"{head.snapshot_id} {'unread' if size_and_hash is None else size_and_hash[1]}"
+        manifest_list = self._walk.files.seen.get(head.manifest_list or "")
+        return f"{head.snapshot_id} {'unread' if manifest_list is None else manifest_list.sha256}"
 
     # Finds and counts
 
-    def _find(self, at: int) -> _GapContents:
-        snapshots = self._find_snapshots(self._gaps[at])
-        if self._now is None:
+    def _find_contents(self, at: int) -> _GapContents:
+        snapshots, now = self._find_snapshots(self._gaps[at]), self._shown_now
+        if now is None:
             return _GapContents(snapshots)
-        return _GapContents(snapshots, frozenset(self._find_uncovered(at, self._now)), self._find_lost(at, self._now))
+        return _GapContents(snapshots, frozenset(self._find_uncovered(at, now)), self._find_lost(at, now))
 
     def _find_shared(self) -> _GapContents:
         """What may belong to several gaps, because no receipt binds the head at which the later gap began."""
         shared = _GapContents()
         for at, later in enumerate(self._contents):
-            for earlier in self._contents[:at] if self._before[at] is None else ():
+            if self._shown_before[at] is not None:
+                continue
+            for earlier in self._contents[:at]:
                 shared = _GapContents(
                     shared.snapshots | (later.snapshots & earlier.snapshots),
                     shared.uncovered | (later.uncovered & earlier.uncovered),
@@ -232,7 +234,8 @@ class GapJudge:
                 )
         return shared
 
-    def _in_order(self, snapshots: Collection[int]) -> tuple[int, ...]:
+    def _sort_snapshots(self, snapshots: Collection[int]) -> tuple[int, ...]:
+        """These snapshot ids, the oldest first."""
         walked = (each.snapshot.snapshot_id for each in self._walk.walked)
         return tuple(each for each in walked if each in snapshots)
 
@@ -247,7 +250,7 @@ class GapJudge:
         return frozenset(each.snapshot.snapshot_id for each in since if each.receipt is None and not each.needs_receipt)
 
     def _is_same_snapshot(self, gap: UnprotectedTime) -> bool:
-        """Whether the gap began and ended with the same snapshot, and a valid receipt binds it."""
+        """Whether the gap began and ended with one snapshot that a valid receipt binds, or both times with none."""
         head = self._walk.walked[-1].snapshot.snapshot_id if self._walk.walked else None
         after = head if gap.begun is None else gap.begun.snapshot_id
         if after != gap.ended.snapshot_id:
@@ -275,11 +278,11 @@ class GapJudge:
         ]
 
     def _find_uncovered(self, at: int, now: _LiveEntries) -> Iterator[int]:
-        """Positions in `now.data` of files that neither a later proof nor the list at the begin of the gap covers."""
+        """Positions in `now.data` of the files that no later proof covers, nor what `main` showed as the gap began."""
         proved = Counter(_sizes(self._published_after(self._gaps[at])))
-        before = self._before[at]
+        before = self._shown_before[at]
         kept = before.data_facts if before is not None and not _deletes_changed(before, now) else Counter()
-        later = [each.data_facts for each in self._before[at + 1 :] if each is not None]
+        later = [each.data_facts for each in self._shown_before[at + 1 :] if each is not None]
         for position, (facts, file) in enumerate(now.data):
             named = (file.file_path, file.file_size_in_bytes)
             if proved[named]:
@@ -292,32 +295,32 @@ class GapJudge:
 
     def _count_uncovered(self, positions: Collection[int]) -> tuple[CountedFiles | None, CountedFiles | None]:
         """The counts of these files, and of those among them with path and size of a proved file."""
-        if self._now is None:
+        if self._shown_now is None:
             return None, None
         proved = set(_sizes(self._published))
-        files = [self._now.data[position][1] for position in sorted(positions)]
+        files = [file for position, (_, file) in enumerate(self._shown_now.data) if position in positions]
         return _count(files), _count([each for each in files if (each.file_path, each.file_size_in_bytes) in proved])
 
     def _count_new_deletes(self, at: int, now: _LiveEntries) -> int:
-        before = self._before[at]
+        before = self._shown_before[at]
         return (now.delete_facts - (Counter() if before is None else before.delete_facts)).total()
 
     def _find_lost(self, at: int, now: _LiveEntries) -> frozenset[str]:
-        """Files that are gone without a proof, by the list at the begin of the gap or else by all proofs before it."""
+        """Paths that are gone without a proof: of what `main` showed as the gap began, else of all earlier proofs."""
         not_lost = set(now.paths)
         for each in self._published_after(self._gaps[at]):
             not_lost |= removed_paths(each.chunks)
-        for later in self._before[at + 1 :]:
+        for later in self._shown_before[at + 1 :]:
             not_lost |= set() if later is None else later.paths
-        before = self._before[at]
+        before = self._shown_before[at]
         if before is not None:
             return frozenset(before.paths - not_lost)
         chunks = [chunk for each in self._published_before(self._gaps[at]) for chunk in each.chunks]
         return frozenset({file.published_path for file in added_files(chunks)} - removed_paths(chunks) - not_lost)
 
     def _count_lost(self, at: int, lost: Collection[str]) -> CountedFiles:
-        """The counts of these files, by the list at the begin of the gap or else by the proofs before it."""
-        before = self._before[at]
+        """The counts of these files: by what `main` showed as the gap began, or else by the earlier proofs."""
+        before = self._shown_before[at]
         if before is not None:
             return _count([file for _, file in before.data if file.file_path in lost])
         counts: list[CountedFiles] = []
@@ -325,7 +328,7 @@ class GapJudge:
             for chunk in published.chunks:
                 paths = {each.published_path for each in chunk.proof.core.files.added if each.published_path in lost}
                 counts.append(CountedFiles(len(paths), _rows_at_most(paths, published, chunk)))
-        return _sum_of(counts)
+        return _add_up(counts)
 
     def _published_before(self, gap: UnprotectedTime) -> list[_ProvedReceipt]:
         return [each for each in self._published if each.receipt.logged.index < gap.ended.log_index]
@@ -354,13 +357,14 @@ def _count(files: Sequence[DataFile]) -> CountedFiles:
     return CountedFiles(len(files), sum(each.record_count for each in files))
 
 
-def _sum_of(counts: Sequence[CountedFiles]) -> CountedFiles:
+def _add_up(counts: Sequence[CountedFiles]) -> CountedFiles:
+    """The sum of the counts. Its rows are None (unknown) if those of one count are."""
     rows = [each.rows for each in counts]
     return CountedFiles(sum(each.files for each in counts), None if None in rows else sum(each or 0 for each in rows))
 
 
 def _rows_at_most(paths: Collection[str], published: _ProvedReceipt, chunk: ProvedChunk) -> int | None:
-    """An upper bound for the rows of lost files: all rows of their chunk if no manifest counts them by file."""
+    """An upper bound of these files' rows: if a file's count is unknown, all rows of the chunk. None: unknown."""
     if not paths:
         return 0
     if all(path in published.rows for path in paths):
@@ -369,7 +373,7 @@ def _rows_at_most(paths: Collection[str], published: _ProvedReceipt, chunk: Prov
 
 
 def _deletes_changed(before: _LiveEntries, now: _LiveEntries) -> bool:
-    """Whether delete files changed: one was added, or removed while its data file, or an unknown one, is live."""
+    """Whether a delete file was added, or was removed although its data file is live or is not known."""
     if now.delete_facts - before.delete_facts:
         return True
     gone, paths = before.delete_facts - now.delete_facts, now.paths

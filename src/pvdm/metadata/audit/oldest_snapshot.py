@@ -1,11 +1,10 @@
-"""Checks the files of the oldest remaining snapshot against the proofs of publications whose snapshots expired."""
+"""Checks the files of the oldest snapshot that remains against the proofs of publications whose snapshots expired."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
 from pvdm.lake.format.manifest.entry import FileContent, ManifestEntry
-from pvdm.lake.format.manifest.manifest import MANIFEST_MAX_BYTES
 from pvdm.metadata.audit import checks
 from pvdm.metadata.audit.changes import require_no_deletes
 from pvdm.metadata.audit.checks import PublicationProofs
@@ -20,7 +19,8 @@ NO_FILES = CountedFiles(0, 0)
 def check_oldest_snapshot(walk: Walk) -> CountedFiles:
     """Check every live file of the oldest snapshot: a proof names it, or it is older than all receipts.
 
-    The walk checks all later changes, so that every file is covered. Returns the counts of the files without a proof.
+    The walk checks all later changes, so that every file is covered. Returns the counts of the older data files.
+    Nothing is checked if no snapshot has expired, or if older history already has a finding.
     """
     first = walk.walked[0] if walk.walked else None
     if first is None or not walk.has_expired or not walk.older_history_is_clean:
@@ -31,42 +31,42 @@ def check_oldest_snapshot(walk: Walk) -> CountedFiles:
     if first.notes.findings:
         return NO_FILES
     published = [*walk.expired_proofs, PublicationProofs(first.chunks)]
-    proved_entries, others = _divide(walk, first, live, published)
+    proved_entries, older_entries = _split_entries(walk, first, live, published)
     first.notes.check(require_no_deletes, [entry.data_file for entry in proved_entries])
     first.notes.check(require_files_of_proofs, proved_entries, published)
     first.notes.check(require_rows, proved_entries, published)
-    older_files = [each.data_file for each in others if each.data_file.content is FileContent.DATA]
+    older_files = [each.data_file for each in older_entries if each.data_file.content is FileContent.DATA]
     return CountedFiles(len(older_files), sum(each.record_count for each in older_files))
 
 
 def read_live(walk: Walk, each: WalkedSnapshot, *, check_receipt: bool) -> Iterator[ManifestEntry]:
     """The live entries of a snapshot; with `check_receipt`, each manifest must have the hash that its receipt binds."""
     snapshot, manifests = each.snapshot, walk.manifests
-    listed = manifests.listed(snapshot)
-    hashes = checks.require_bound(listed) if check_receipt else {}
+    listed = manifests.load_list(snapshot)
+    hashes = checks.require_manifest_hashes(listed) if check_receipt else {}
     for manifest in listed.manifests:
-        entries = manifests.entries(snapshot.snapshot_id, [manifest])
+        entries = manifests.read_entries(snapshot.snapshot_id, [manifest])
         if check_receipt:
-            walk.files.read(snapshot.snapshot_id, manifest.manifest_path, max_bytes=MANIFEST_MAX_BYTES)
-            checks.require_manifests(hashes, [(manifest.manifest_path, walk.files.seen[manifest.manifest_path][1])])
+            path = manifest.manifest_path
+            checks.require_manifests(hashes, [(path, walk.files.seen[path].sha256)])
         yield from (entry for entry in entries if entry.is_live)
 
 
-def _divide(
+def _split_entries(
     walk: Walk, first: WalkedSnapshot, live: Sequence[ManifestEntry], published: Sequence[PublicationProofs]
 ) -> tuple[list[ManifestEntry], list[ManifestEntry]]:
-    """Two lists: entries that publications added or proofs name, and older entries that no receipt explains."""
+    """Two lists: entries that these publications added or their proofs name, and entries older than all receipts."""
     if walk.past.first_without_receipt is None:
         return list(live), []
-    own = {receipt.predicate.new_snapshot_id for receipt in walk.expired} | {first.snapshot.snapshot_id}
+    published_ids = {receipt.predicate.new_snapshot_id for receipt in walk.expired} | {first.snapshot.snapshot_id}
     chunks = [chunk for each in published for chunk in each.chunks]
     named = removed_paths(chunks) | {file.published_path for file in added_files(chunks)}
     proved_entries: list[ManifestEntry] = []
-    others: list[ManifestEntry] = []
+    older_entries: list[ManifestEntry] = []
     for entry in live:
-        is_proved = entry.snapshot_id in own or entry.data_file.file_path in named
-        (proved_entries if is_proved else others).append(entry)
-    return proved_entries, others
+        is_proved = entry.snapshot_id in published_ids or entry.data_file.file_path in named
+        (proved_entries if is_proved else older_entries).append(entry)
+    return proved_entries, older_entries
 
 
 def require_files_of_proofs(proved_entries: Iterable[ManifestEntry], published: Iterable[PublicationProofs]) -> None:
@@ -82,10 +82,11 @@ def require_files_of_proofs(proved_entries: Iterable[ManifestEntry], published: 
 
 
 def require_rows(proved_entries: Iterable[ManifestEntry], published: Iterable[PublicationProofs]) -> None:
-    """A chunk whose files are all live has as many rows as were verified. A waived FAIL may have no row count."""
+    """A chunk whose files are all live has as many rows as were verified. It is skipped if its proof has no count."""
     rows = {entry.data_file.file_path: entry.data_file.record_count for entry in proved_entries}
     for chunk in (chunk for each in published for chunk in each.chunks):
-        paths, staged = [file.published_path for file in chunk.proof.core.files.added], chunk.proof.core.rows.staged
+        paths = [file.published_path for file in chunk.proof.core.files.added]
+        staged = chunk.proof.core.rows.staged
         if staged is None or not all(path in rows for path in paths):
             continue
         counted = sum(rows[path] for path in paths)

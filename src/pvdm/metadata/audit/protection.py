@@ -1,4 +1,4 @@
-"""Reads the approvals of a table: when it was protected, under which contract, and its approved state."""
+"""Reads a table's approvals (protections, their ends, migrations): when it was protected, and its approved state."""
 
 from __future__ import annotations
 
@@ -22,13 +22,14 @@ from pvdm.model.statements.migration import (
 )
 from pvdm.trust.refusal import refused
 
+# Before and after every log index, and every position in the walk (the history of `main`, the oldest snapshot is 0).
 BEFORE_ALL = -1
 _AFTER_ALL = 2**63
 
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """The begin or end of a protection, at a log index. `snapshot_id` is the head of `main` then, or None."""
+    """The begin or end of a protection, at a log index. `snapshot_id` is the head of `main` then; None if empty."""
 
     index: int
     begins: bool
@@ -37,7 +38,7 @@ class Edge:
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """The history of `main`: the positions of its snapshots, and the ids of older ones that have expired.
+    """The history of `main`: the positions of its snapshots by id, and the ids of `older` ones that have expired.
 
     `first_without_receipt` is the newest expired snapshot without a receipt; nothing is known of older ones. It is None
     if every expired snapshot has a receipt.
@@ -48,7 +49,7 @@ class Past:
     first_without_receipt: int | None
 
     def position(self, snapshot_id: int | None) -> int | None:
-        """The snapshot's position: `BEFORE_ALL` for None and for expired ones, None if it is not in the history."""
+        """The snapshot's position: `BEFORE_ALL` for None and expired snapshots, None if it is not in the history."""
         if snapshot_id is None or snapshot_id in self.older:
             return BEFORE_ALL
         return self.positions.get(snapshot_id)
@@ -58,12 +59,12 @@ class Past:
 class RequiredSpans:
     """The spans of the history whose snapshots must be proved: after the first position, up to and with the second.
 
-    `unseen` is the last log index at which the head is unknown because it has expired, or -1. The snapshots of
-    receipts up to this index may have expired too.
+    `last_untraceable` is the last log index at which the head is unknown because it has expired, or -1. The snapshots
+    of receipts up to this index may have expired too.
     """
 
     spans: tuple[tuple[int, int], ...]
-    unseen: int
+    last_untraceable: int
 
     def covers(self, position: int) -> bool:
         """Whether the snapshot at this position must be proved."""
@@ -74,29 +75,29 @@ def find_required_spans(edges: Sequence[Edge], past: Past, notes: Notes) -> Requ
     """The spans between the edges. An edge whose head is neither known nor expired is noted and excuses no snapshot."""
     spans: list[tuple[int, int]] = []
     begin: int | None = None
-    unseen = BEFORE_ALL
+    last_untraceable = BEFORE_ALL
     for at, edge in enumerate(edges):
         position = past.position(edge.snapshot_id)
         if position is None:
             with notes.collect():
                 require_expired(edges, at, past)
                 position = BEFORE_ALL
-                unseen = edge.index
+                last_untraceable = edge.index
         if edge.begins and begin is None:
-            notes.check(require_begun, edges, at, past)
+            notes.check(require_receipts_to_beginning, edges, at, past)
             begin = BEFORE_ALL if position is None else position
         elif not edge.begins and begin is not None and position is not None:
             spans.append((begin, position))
             begin = None
     if begin is not None:
         spans.append((begin, _AFTER_ALL))
-    return RequiredSpans(tuple(spans), unseen)
+    return RequiredSpans(tuple(spans), last_untraceable)
 
 
-def require_begun(edges: Sequence[Edge], at: int, past: Past) -> None:
-    """For a table that was empty when protection began, receipts lead back to the table's beginning.
+def require_receipts_to_beginning(edges: Sequence[Edge], at: int, past: Past) -> None:
+    """If the table was empty when this protection began, receipts lead back to the table's beginning.
 
-    This is not required if protection ended before the first snapshot, or if the head at its end has expired too.
+    This is not required if protection ended before the first snapshot, or if the head at its end is not known.
     """
     if edges[at].snapshot_id is not None or past.first_without_receipt is None:
         return
@@ -108,8 +109,8 @@ def require_begun(edges: Sequence[Edge], at: int, past: Past) -> None:
 def require_expired(edges: Sequence[Edge], at: int, past: Past) -> None:
     """A head that is not in the history of `main` must have expired; otherwise `main` does not descend from it.
 
-    Receipts lead from the end of a protection back to its begin, so its begin is unknown only if its end is. If an
-    older head is known, nothing newer has expired.
+    Receipts lead from the end of a protection back to its begin. So the head at its begin is unknown only if the one at
+    its end is unknown too. If an older head is known, nothing newer has expired.
     """
     older_is_known = any(
         each.snapshot_id is not None and past.position(each.snapshot_id) is not None for each in edges[:at]
@@ -132,7 +133,7 @@ class _ContractStep:
 
 @dataclass(frozen=True, slots=True)
 class ProtectionHistory:
-    """The contracts of a table along the log, from its creation, and where protection began and ended."""
+    """The contracts of a table along the log, from its creation, and the edges where protection began and ended."""
 
     steps: tuple[_ContractStep, ...]
     edges: tuple[Edge, ...]
@@ -148,7 +149,7 @@ class ProtectionHistory:
         return self.steps[0].contract_sha256 is not None
 
     def contracts(self, after: int, before: int) -> set[str | None]:
-        """Every contract that was in force between two log indexes. None means not protected."""
+        """Every contract that was in force between two log indexes; None stands for a time without protection."""
         current = max((step for step in self.steps if step.index <= after), key=lambda step: step.index)
         between = {step.contract_sha256 for step in self.steps if after < step.index < before}
         return {current.contract_sha256, *between}
@@ -158,29 +159,29 @@ def read_protection(
     evidence: Evidence, metadata: TableMetadata, statements: Statements, notes: Notes
 ) -> tuple[ProtectionHistory, tuple[ApprovalEntry, ...]]:
     """The protection history and its approvals, in the log's order. An invalid approval is noted and ignored."""
-    own = _own_approvals(evidence, statements, notes)
-    steps = [_ContractStep(BEFORE_ALL, _creation_contract(own, evidence, statements, notes))]
+    own = _verify_own_approvals(evidence, statements, notes)
+    steps = [_ContractStep(BEFORE_ALL, _find_creation_contract(own, evidence, statements, notes))]
     # A table that was created protected began with no snapshot, so that every snapshot must be proved.
     edges = [] if steps[0].contract_sha256 is None else [Edge(BEFORE_ALL, begins=True, snapshot_id=None)]
     entries: list[ApprovalEntry] = []
     state: TableState | None = None
     for approval in own:
         predicate, index = approval.predicate, approval.logged.index
-        before, after = _states(predicate)
+        before, after = _read_states(predicate)
         notes.check(_require_follows, before, state)
         steps.append(_ContractStep(index, None if after is None else after.contract_sha256))
         if isinstance(predicate, Protection) and isinstance(predicate.target, TableTarget):
             edges.append(Edge(index, predicate.action is ProtectionAction.PROTECT, predicate.target.snapshot_id))
-        entries.append(_describe(approval))
+        entries.append(_describe_approval(approval))
         state = after
-    notes.check(require_protected, steps)
+    notes.check(require_ever_protected, steps)
     if state is not None and steps[-1].contract_sha256 is not None:
-        notes.check(require_explained, state, metadata, steps[-1].contract_sha256)
+        notes.check(require_approved_state, state, metadata, steps[-1].contract_sha256)
     return ProtectionHistory(tuple(steps), tuple(edges)), tuple(entries)
 
 
-def _own_approvals(evidence: Evidence, statements: Statements, notes: Notes) -> list[UnverifiedApproval]:
-    """The valid approvals of this table."""
+def _verify_own_approvals(evidence: Evidence, statements: Statements, notes: Notes) -> list[UnverifiedApproval]:
+    """The valid approvals of this table, in the log's order."""
     uuid = evidence.table.uuid
     approvals: list[UnverifiedApproval] = [
         approval
@@ -196,12 +197,12 @@ def _own_approvals(evidence: Evidence, statements: Statements, notes: Notes) -> 
     return valid
 
 
-def _creation_contract(
+def _find_creation_contract(
     own: Sequence[UnverifiedApproval], evidence: Evidence, statements: Statements, notes: Notes
 ) -> str | None:
-    """The contract under which the table was created, by the protection of its namespace.
+    """The contract under which the table was created, because its namespace was protected; None if it was not.
 
-    A table that is unprotected or migrated without an earlier protection was created under the contract.
+    If the table's first approval is no protection, the contract that it names was already in force at the creation.
     """
     contract = evidence.contract_sha256
     if own:
@@ -213,7 +214,7 @@ def _creation_contract(
         return None
     with notes.collect():
         for approval in statements.protections:
-            if _covers(approval.predicate, evidence, contract):
+            if _protects_namespace(approval.predicate, evidence, contract):
                 statements.verify_approval(approval)
                 return contract
         expected = f"a protection of {evidence.table.name}, or of its namespace, under {contract}"
@@ -221,23 +222,23 @@ def _creation_contract(
     return contract
 
 
-def _covers(approval: Protection, evidence: Evidence, contract_sha256: str) -> bool:
+def _protects_namespace(approval: Protection, evidence: Evidence, contract_sha256: str) -> bool:
     """Whether the approval protects the table's namespace under this contract."""
     target = approval.target
     if not isinstance(target, NamespaceTarget) or approval.action is not ProtectionAction.PROTECT:
         return False
-    expected = (evidence.table.catalog, _parts(evidence.table.name)[:-1], contract_sha256)
-    return (target.namespace.catalog, _parts(target.namespace.name), target.contract_sha256) == expected
+    expected = (evidence.table.catalog, _split_name(evidence.table.name)[:-1], contract_sha256)
+    return (target.namespace.catalog, _split_name(target.namespace.name), target.contract_sha256) == expected
 
 
-def _parts(name: str) -> list[str]:
+def _split_name(name: str) -> list[str]:
     """The parts of a name, which is dotted, or a JSON array if one of the parts has a dot."""
     parts = json.loads(name) if name.startswith("[") else name.split(".")
     return parts if isinstance(parts, list) else [name]
 
 
-def _states(approval: Protection | Migration) -> tuple[TableState | None, TableState | None]:
-    """The states before and after the approval. Without protection there is no approved state after it."""
+def _read_states(approval: Protection | Migration) -> tuple[TableState | None, TableState | None]:
+    """The states before and after the approval. The end of a protection leaves no approved state (None)."""
     if isinstance(approval, Migration):
         return approval.before, approval.after
     if not isinstance(approval.target, TableTarget):
@@ -252,28 +253,29 @@ def _require_follows(before: TableState | None, previous: TableState | None) -> 
         raise refused("audit_state_gap", "the state after the previous approval", got)
 
 
-def require_protected(steps: Sequence[_ContractStep]) -> None:
+def require_ever_protected(steps: Sequence[_ContractStep]) -> None:
     """The table was protected at some time."""
     if all(step.contract_sha256 is None for step in steps):
         raise refused("audit_not_protected", "a protection", "none")
 
 
-def require_explained(state: TableState, metadata: TableMetadata, contract_sha256: str) -> None:
-    """The table has the state after the last approval."""
+def require_approved_state(state: TableState, metadata: TableMetadata, contract_sha256: str) -> None:
+    """The table still has the state after the last approval."""
     found = state_of(metadata, contract_sha256)
     if found != state:
         got = f"other {join_changed_names(state, found)}"
         raise refused("audit_structure_unexplained", f"structure {state.structure_sha256}", got)
 
 
-def _describe(approval: UnverifiedApproval) -> ApprovalEntry:
-    predicate = approval.predicate
-    if isinstance(predicate, Migration):
-        kind, contract, head = "migration", predicate.after.contract_sha256, None
-        changes = tuple(f"{name} {old} → {new}" for name, old, new in state_changes(predicate.before, predicate.after))
+def _describe_approval(approval: UnverifiedApproval) -> ApprovalEntry:
+    signed = approval.predicate
+    if isinstance(signed, Migration):
+        kind, contract, head = "migration", signed.after.contract_sha256, None
+        changes = tuple(f"{name} {old} → {new}" for name, old, new in state_changes(signed.before, signed.after))
     else:
-        kind, contract, changes = predicate.action.value, predicate.target.contract_sha256, ()
-        head = predicate.target.snapshot_id if isinstance(predicate.target, TableTarget) else None
-    signed = (predicate.operator, predicate.reason)
-    logged = (approval.logged.logged_at, approval.logged.index)
-    return ApprovalEntry(kind, approval.statement_id, *logged, *signed, contract, head, changes)
+        kind, contract, changes = signed.action.value, signed.target.contract_sha256, ()
+        head = signed.target.snapshot_id if isinstance(signed.target, TableTarget) else None
+    log = approval.logged
+    return ApprovalEntry(
+        kind, approval.statement_id, log.logged_at, log.index, signed.operator, signed.reason, contract, head, changes
+    )

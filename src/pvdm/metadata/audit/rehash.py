@@ -15,13 +15,12 @@ from pvdm.verify.fetch import Files, HashedFile, describe_bytes
 
 _THREADS: Final = 8
 
-Progress = Callable[[str, int, int], None]
-"""Gets the name of the step, the number of items that are done, and their total number."""
+Progress = Callable[[str, int, int], None]  # gets a step's name, the number of items that are done, and of all items
 
 
 @dataclass(frozen=True, slots=True)
 class BoundFile:
-    """A file that must exist with exactly these bytes, and the notes for a finding about it."""
+    """A file that must exist with these bytes, at this `version` if it was sealed. `notes` takes a finding about it."""
 
     location: str
     size_bytes: int
@@ -33,9 +32,9 @@ class BoundFile:
 def rehash(
     data_files: Iterable[BoundFile], manifests: Iterable[BoundFile], files: Files, watch: Progress
 ) -> RehashCounts:
-    """Hash every file. A missing or changed file is noted. An unreachable one ends the audit."""
-    data, lists = list(data_files), list(manifests)
-    bound = [*data, *lists]
+    """Hash every file. A missing or changed file is noted. A store that cannot be reached ends the audit."""
+    data, metadata = list(data_files), list(manifests)
+    bound = [*data, *metadata]
 
     def hash_file(file: BoundFile) -> HashedFile | VerificationError:
         try:
@@ -43,13 +42,13 @@ def rehash(
         except VerificationError as error:
             return error
 
-    total = 0
+    total_bytes = 0
     with ThreadPoolExecutor(min(_THREADS, os.cpu_count() or 1)) as pool:
         for done, (file, hashed) in enumerate(zip(bound, pool.map(hash_file, bound), strict=True), start=1):
             with file.notes.collect(changed=True):
-                total += require_bytes(file, hashed)
+                total_bytes += require_bytes(file, hashed)
             watch("reading files again", done, len(bound))
-    return RehashCounts(len(data), len(lists), total)
+    return RehashCounts(data_files=len(data), manifests=len(metadata), bytes=total_bytes)
 
 
 def require_bytes(bound: BoundFile, hashed: HashedFile | VerificationError) -> int:

@@ -18,7 +18,7 @@ _P = ParamSpec("_P")
 
 
 class Standing(Enum):
-    """The result for one snapshot. BEFORE the first protection, and IN_GAP after one has ended, it needs no proof."""
+    """The audit's result for one snapshot. Without a proof, BEFORE (the first protection) and IN_GAP are allowed."""
 
     OK = "ok"
     BREAK_GLASS = "break-glass"
@@ -46,7 +46,7 @@ class Notes:
         self.findings: list[AuditFinding] = []
 
     def collect(self, *, changed: bool = False) -> _Collector:
-        """A context that notes a refusal inside as a finding. Other errors, as of an unreachable store, are raised."""
+        """A context that notes a refusal as a finding, `changed` if a file was changed. Other errors are raised."""
         return _Collector(self, changed)
 
     def check(self, require: Callable[_P, object], *arguments: _P.args, **named: _P.kwargs) -> None:
@@ -77,7 +77,7 @@ class _Collector:
 
 @dataclass(frozen=True, slots=True)
 class AuditedSnapshot(Document, title="a snapshot"):
-    """One snapshot of `main`, oldest first in the report."""
+    """One snapshot of `main`. A count is None if it is unknown. Operator and reason are those of the override."""
 
     snapshot_id: Decimal
     parent_id: Decimal | None
@@ -100,7 +100,7 @@ class AuditedSnapshot(Document, title="a snapshot"):
 class ApprovalEntry(Document, title="an approval"):
     """An approval in the report: a protection, its end, or a migration, with operator and reason.
 
-    `snapshot_id` is the head of `main` when protection began or ended, None for an empty table.
+    `snapshot_id` is the head of `main` when protection began or ended; None for an empty table, and for a migration.
     """
 
     kind: str
@@ -111,12 +111,12 @@ class ApprovalEntry(Document, title="an approval"):
     reason: str
     contract_sha256: str
     snapshot_id: Decimal | None = None
-    changes: tuple[str, ...] = ()
+    changes: tuple[str, ...] = ()  # what a migration changed, as text
 
 
 @dataclass(frozen=True, slots=True)
 class CountedFiles(Document, title="counted files"):
-    """Numbers of files and rows, by the manifests' counts. `rows` is None if it is unknown."""
+    """Numbers of files and of their rows. `rows` is None if it is unknown."""
 
     files: Count
     rows: Count | None
@@ -127,11 +127,12 @@ class Gap(Document, title="a gap"):
     """A time without protection after a protection. Counts are None if they are unknown.
 
     `ended` is the statement that ended the protection, and `begun` the next one that began it: None while the table is
-    not protected. `same_snapshot`: the gap began and ended with one snapshot that a receipt binds. `snapshots_expired`:
-    the head at its begin has expired. `publications_expired` counts expired publications before the gap. `uncovered`
-    counts live files that no proof covers. Of these, `bytes_proved` counts files with path and size of a proved file.
-    `lost` counts files that are gone without a proof; its rows are an upper bound. `delete_files` counts delete files
-    that came since the gap's begin. What may belong to another gap is counted in `UndecidedGaps` only.
+    not protected. `same_snapshot`: the gap began and ended with one snapshot that a receipt binds, or both times with
+    none. `snapshots_expired`: the head at its begin is no longer in `main`. `publications_expired` counts publications
+    before the gap whose snapshots are not in `main` either. `uncovered` counts live files that no proof covers. Of
+    these, `bytes_proved` counts files with path and size of a proved file. `lost` counts files that are gone without a
+    proof; its rows are an upper bound. `delete_files` counts delete files that came since the gap's begin. What may
+    also belong to another gap is counted in `UndecidedGaps` only.
     """
 
     gap_id: str
@@ -161,16 +162,16 @@ class UndecidedGaps(Document, title="undecided gaps"):
 
 @dataclass(frozen=True, slots=True)
 class RehashCounts(Document, title="files read again"):
-    """The numbers of files that were read again, data files of proofs and manifests with their lists, and of bytes."""
+    """How many files were read again, and how many bytes they have."""
 
     data_files: Count
-    manifests: Count
+    manifests: Count  # and manifest lists
     bytes: Count
 
 
 @dataclass(frozen=True, slots=True)
 class AuditReport(Document, title="the report of an audit"):
-    """The snapshots, oldest first, and the findings about the table as a whole."""
+    """Snapshots, approvals and gaps, oldest first, and findings about the table as a whole."""
 
     table: TableRef
     log_size: Count
@@ -179,8 +180,8 @@ class AuditReport(Document, title="the report of an audit"):
     gaps: tuple[Gap, ...]
     findings: tuple[AuditFinding, ...]
     rehashed: RehashCounts | None
-    proved: tuple[str, ...] = ()
-    not_proved: tuple[str, ...] = ()
+    proved: tuple[str, ...] = ()  # sentences about what the audit shows,
+    not_proved: tuple[str, ...] = ()  # and about what it does not show
     undecided_gaps: UndecidedGaps | None = None
 
     @property

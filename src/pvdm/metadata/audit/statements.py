@@ -1,4 +1,4 @@
-"""The statements of an audit. Each is verified when it is used, with the keys that were valid when it was logged."""
+"""The signed statements of an audit. Each is verified when it is used, with keys that were valid when it was logged."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from pvdm.trust.verify import (
 
 @dataclass(frozen=True, slots=True)
 class UnverifiedStatement(Generic[P]):
-    """A parsed statement whose signature has not been checked."""
+    """A parsed statement whose signature has not been checked. `statement_id` is the SHA-256 of its payload."""
 
     logged: LoggedStatement
     statement_id: str
@@ -47,7 +47,7 @@ UnverifiedApproval: TypeAlias = UnverifiedStatement[Protection] | UnverifiedStat
 
 @dataclass(frozen=True, slots=True)
 class ProvedChunk:
-    """One core that enough notaries signed, and the first and last log index of their proofs."""
+    """One core (what all notaries of a chunk state alike) with enough signatures; the log indexes of its proofs."""
 
     proof: VerifiedProof
     first_index: int
@@ -55,7 +55,7 @@ class ProvedChunk:
 
 
 def added_files(chunks: Iterable[ProvedChunk]) -> Iterator[AddedFile]:
-    """Every file that the proofs bind."""
+    """Every file that the proofs add."""
     return (file for chunk in chunks for file in chunk.proof.core.files.added)
 
 
@@ -68,16 +68,16 @@ class Statements:
     """Indexes the statements of the evidence and verifies them."""
 
     def __init__(self, evidence: Evidence, root: TrustRoot, origin: str, now: int, notes: Notes) -> None:
-        """Raises if the checkpoint is invalid. A statement that cannot be read is noted."""
+        """Raises if the checkpoint is invalid. A statement that cannot be read is noted. `now` is in microseconds."""
         keys = log_checker(root, origin=origin).keys
         self.checkpoint: Checkpoint = open_checkpoint(evidence.checkpoint, origin=origin, keys=keys).checkpoint
         self._root = root
         self._now = now
-        self.receipts: dict[int, list[UnverifiedStatement[Receipt]]] = {}
+        self.receipts: dict[int, list[UnverifiedStatement[Receipt]]] = {}  # by the snapshot that they made visible
         self.protections: list[UnverifiedStatement[Protection]] = []
         self.migrations: list[UnverifiedStatement[Migration]] = []
-        self._proofs: dict[str, LoggedStatement] = {}
-        self._overrides: dict[str, LoggedStatement] = {}
+        self._proofs: dict[str, LoggedStatement] = {}  # by statement id
+        self._overrides: dict[str, LoggedStatement] = {}  # by statement id
         if (count := len(evidence.statements)) > AUDIT_STATEMENTS_MAX:
             message, most = "the audit has too many statements", f"at most {AUDIT_STATEMENTS_MAX}"
             raise Code.AUDIT_FAILED(message, reason="audit_too_large", expected=most, got=str(count))
@@ -107,7 +107,7 @@ class Statements:
             case StatementKind.BREAK_GLASS:
                 self._overrides[statement_id] = logged
             case other:
-                raise refused("audit_statement_unexpected", "another", other)
+                raise refused("audit_statement_unexpected", "a statement about one table", other)
 
     def require_logged(self, logged: LoggedStatement) -> None:
         """The log entry is in the checkpoint's tree, and not in the future beyond the allowed clock skew."""
@@ -133,7 +133,7 @@ class Statements:
             verify_approval(envelope, self._root, Protection, now=now)
 
     def verify_proofs(self, proof_ids: Sequence[str]) -> tuple[ProvedChunk, ...]:
-        """The verified proofs of these ids, grouped by core."""
+        """Verify the proofs of these ids. Returns one `ProvedChunk` for each different core."""
         groups: dict[bytes, list[LoggedStatement]] = {}
         for proof_id in proof_ids:
             logged = self._find(self._proofs, proof_id, "audit_proof_missing")
@@ -148,7 +148,7 @@ class Statements:
         return found
 
     def _verify_chunk(self, group: Sequence[LoggedStatement]) -> ProvedChunk:
-        """Verify proofs as of their last log entry, so that keys which have expired since are accepted."""
+        """Verify proofs of one core as of their last log entry, so that keys which have expired since are accepted."""
         envelopes = [each.envelope for each in group]
         now = max(each.logged_at for each in group)
         proof = verify_threshold(envelopes, self._root, threshold=self._root.thresholds.notary, now=now)
@@ -156,7 +156,7 @@ class Statements:
         return ProvedChunk(proof, min(indexes), max(indexes))
 
     def verify_override(self, override_id: str) -> tuple[VerifiedStatement[BreakGlass], int]:
-        """The override, verified with its FAIL proof as of the time of its log entry; and its log index."""
+        """The override, verified as of its log entry, and its index. `checks.Proofs` checks that it is used once."""
         found = self._find(self._overrides, override_id, "audit_override_missing")
         (failed,) = self.verify_proofs([read_unchecked(found.envelope, BreakGlass).fail_proof_id])
         verified = verify_override(

@@ -28,7 +28,8 @@ from pvdm.trust.refusal import refused
 class WalkedSnapshot:
     """One snapshot of the walk. `receipt` is its valid receipt. `needs_receipt`: it must have one, but has none.
 
-    `written` are the manifests that it wrote, `shown` all manifests (head only), and `files` the added files by path.
+    `written` are the manifests that it wrote, `shown` all that it lists (set for the head only), and `files` the added
+    files as the proofs bind them, by path.
     """
 
     snapshot: Snapshot
@@ -48,8 +49,8 @@ class WalkedSnapshot:
         return self.receipt is not None or self.needs_receipt or bool(self.notes.findings)
 
 
-def history(metadata: TableMetadata) -> list[Snapshot]:
-    """Main's snapshots, oldest first, as far back as the table has them."""
+def list_history(metadata: TableMetadata) -> list[Snapshot]:
+    """The snapshots of `main`, oldest first, as far back as the table has them."""
     head = metadata.current_snapshot_id
     snapshots: list[Snapshot] = []
     for snapshot in () if head is None else metadata.ancestry(head):
@@ -81,14 +82,14 @@ class Walk:
         self._notes = notes
         self.manifests = Manifests(metadata, files)
         self._fingerprints = checks.schema_fingerprints(metadata)
-        self._listed: tuple[int | None, ManifestList | None] = (None, None)  # the last snapshot that was read
+        self._listed: tuple[int | None, ManifestList | None] = (None, None)  # id and list of the snapshot read last
         self._proofs = Proofs(statements, protected, evidence)
-        self.walked = [WalkedSnapshot(snapshot) for snapshot in history(metadata)]
+        self.walked = [WalkedSnapshot(snapshot) for snapshot in list_history(metadata)]
         self.positions = {each.snapshot.snapshot_id: at for at, each in enumerate(self.walked)}
         for each in self.walked:
             self._find_receipt(each)
-        self.expired: list[UnverifiedStatement[Receipt]] = []
-        self.expired_proofs: list[PublicationProofs] = []
+        self.expired: list[UnverifiedStatement[Receipt]] = []  # receipts of expired ancestors, newest first
+        self.expired_proofs: list[PublicationProofs] = []  # of the same publications, oldest first
         self._expired_is_valid = True
         self.past = self._find_past()
         self._required = find_required_spans(protected.edges, self.past, notes)
@@ -114,7 +115,7 @@ class Walk:
         return notes
 
     def _find_past(self) -> Past:
-        """The expired ancestors of the oldest snapshot, as far back as receipts lead."""
+        """Find the expired ancestors of the oldest snapshot, as far back as receipts lead; set `expired`."""
         older: set[int] = set()
         snapshot_id = self.walked[0].snapshot.parent_id if self.walked else None
         while snapshot_id is not None and snapshot_id not in older and snapshot_id not in self.positions:
@@ -142,13 +143,13 @@ class Walk:
                     raise refused("audit_receipt_missing", "a receipt", "none")
 
     def lost(self) -> list[UnverifiedStatement[Receipt]]:
-        """The receipts of this table whose snapshots `main` lacks, except expired ancestors of its oldest snapshot."""
+        """The receipts of this table whose snapshots `main` lacks, although they cannot have expired."""
         history = self.positions.keys() | self.past.older
         return [
             receipt
             for receipt in self.statements.all_receipts()
             if receipt.predicate.table.uuid == self._evidence.table.uuid
-            and receipt.logged.index > self._required.unseen
+            and receipt.logged.index > self._required.last_untraceable
             and receipt.predicate.new_snapshot_id not in history
         ]
 
@@ -164,7 +165,7 @@ class Walk:
                 yield receipt
 
     def judge_expired(self) -> None:
-        """Check the proofs of expired publications that receipts lead back to, oldest first."""
+        """Check the proofs of the expired publications, oldest first. Findings are noted for the table."""
         for receipt in reversed(self.expired):
             notes = Notes()
             self.expired_proofs.append(self._proofs.judge(receipt, notes))
@@ -201,7 +202,7 @@ class Walk:
             each.notes.check(self._require_base, chunk.proof.core, each)
             each.notes.check(checks.require_schema, chunk.proof.core, each.snapshot, self._fingerprints)
         if each.chunks and each.changes is not None:
-            self._compare(each, each.changes)
+            self._compare_with_proofs(each, each.changes)
 
     def _read(self, each: WalkedSnapshot) -> None:
         """Read the snapshot's list and the manifests that it wrote, and set its changes."""
@@ -210,8 +211,8 @@ class Walk:
         with notes.collect(changed=True):
             if each.receipt is not None and snapshot.manifest_list is not None:
                 data = self.files.read(snapshot.snapshot_id, snapshot.manifest_list, max_bytes=MANIFEST_LIST_MAX_BYTES)
-                checks.require_list(each.receipt.predicate, data)
-            own = self.manifests.listed(snapshot)
+                checks.require_published_list(each.receipt.predicate, data)
+            own = self.manifests.load_list(snapshot)
         before: ManifestList | None = None
         with notes.collect(changed=True):
             before = self._list_before(snapshot)
@@ -225,34 +226,35 @@ class Walk:
         each.written = step.written
         # A manifest that cannot be read counts as changed. A contradiction between manifests does not.
         with notes.collect():
-            replaced = step.replaced()
+            replaced = step.find_replaced()
             with notes.collect(changed=True):
-                entries = self.manifests.entries(snapshot.snapshot_id, each.written)
-                old = self.manifests.entries(snapshot.parent_id or 0, replaced)
+                entries = self.manifests.read_entries(snapshot.snapshot_id, each.written)
+                old = self.manifests.read_entries(snapshot.parent_id or 0, replaced)  # none without a parent
                 with notes.collect():
-                    each.changes = step.changes(entries, old)
+                    each.changes = step.find_changes(entries, old)
         if each.receipt is not None:
-            self._require_bound(each, own, before, step.kept)
+            self._require_bound_manifests(each, own, before, step.kept)
 
-    def _require_bound(
+    def _require_bound_manifests(
         self, each: WalkedSnapshot, own: ManifestList, before: ManifestList | None, kept: Sequence[ManifestFile]
     ) -> None:
-        """The receipt binds every listed manifest. Manifests that were taken over are as the protection found them."""
-        parent, seen = self._parent(each), self.files.seen
+        """The receipt binds every listed manifest, and those of a parent without a receipt, which were taken over."""
+        parent, seen = self._find_parent(each), self.files.seen
         with each.notes.collect(changed=True):
-            bound = checks.require_bound(own)
-            checks.require_manifests(bound, ((path, seen[path][1]) for path in _paths(each.written) if path in seen))
+            bound = checks.require_manifest_hashes(own)
+            written = [path for path in _paths(each.written) if path in seen]
+            checks.require_manifests(bound, ((path, seen[path].sha256) for path in written))
             if before is not None and parent is not None and parent.receipt is not None:
-                known = checks.require_bound(before)
+                known = checks.require_manifest_hashes(before)
                 checks.require_manifests(bound, ((path, known[path]) for path in _paths(kept) if path in known))
         if parent is None or parent.receipt is not None:
             return
         with each.notes.collect(changed=True):
             found_sha256 = checks.require_taken_over(kept, own.file.text(FOUND_KEY))
             if before is not None:
-                checks.require_found(found_sha256, self.manifests.check_found(parent.snapshot))
+                checks.require_found_unchanged(found_sha256, self.manifests.check_found(parent.snapshot))
 
-    def _parent(self, each: WalkedSnapshot) -> WalkedSnapshot | None:
+    def _find_parent(self, each: WalkedSnapshot) -> WalkedSnapshot | None:
         """The parent, if the table still has it."""
         at = self.positions.get(each.snapshot.parent_id) if each.snapshot.parent_id is not None else None
         return None if at is None else self.walked[at]
@@ -272,11 +274,11 @@ class Walk:
             return
         head.shown = own.manifests
         with head.notes.collect(changed=True):
-            bound = checks.require_bound(own)
+            bound = checks.require_manifest_hashes(own)
             for path in _paths(own.manifests):
                 if path not in self.files.seen:
                     self.files.read(head.snapshot.snapshot_id, path, max_bytes=MANIFEST_MAX_BYTES)
-                checks.require_manifests(bound, [(path, self.files.seen[path][1])])
+                checks.require_manifests(bound, [(path, self.files.seen[path].sha256)])
 
     def _list_before(self, snapshot: Snapshot) -> ManifestList | None:
         """The parent's manifest list; None for a first snapshot, and if the table no longer has the parent."""
@@ -286,9 +288,9 @@ class Walk:
         if known == snapshot.parent_id:
             return listed
         parent = self._metadata.snapshot(snapshot.parent_id)
-        return None if parent is None else self.manifests.listed(parent)
+        return None if parent is None else self.manifests.load_list(parent)
 
-    def _compare(self, each: WalkedSnapshot, changed: SnapshotChanges) -> None:
+    def _compare_with_proofs(self, each: WalkedSnapshot, changed: SnapshotChanges) -> None:
         with each.notes.collect():
             each.files = checks.require_added(each.chunks, changed)
         each.notes.check(checks.require_removed, each.chunks, changed)

@@ -1,4 +1,4 @@
-"""The gate's checks 1 to 6, in the order of their numbers: who signed the statements, and what they name.
+"""The gate's checks 1 to 6: who signed the statements, and what the statements name.
 
 These checks read no file of the table. Checks 7 to 15 are in `checks_table`. Each `check_N…` is the row N of the table
 in spec/gate.md. It raises the refusal with that number (`error.check`).
@@ -16,7 +16,7 @@ from pvdm.ledger.catalog.tables import TableRow
 from pvdm.ledger.record import statements as statement_records
 from pvdm.ledger.unit import Unit
 from pvdm.ledger.work import nonces
-from pvdm.metadata.gate.context import Gate, about, check
+from pvdm.metadata.gate.context import Gate, check, name_attempt
 from pvdm.metadata.gate.proposal import Part, Proposal, Waiver
 from pvdm.metadata.gate.target import Base
 from pvdm.model.contract import Atomicity, BoundContract
@@ -47,13 +47,13 @@ from pvdm.trust.verify import (
     verify_threshold,
 )
 
-_P = TypeVar("_P")
-_W = TypeVar("_W")
+_P = TypeVar("_P")  # a value for each proof
+_W = TypeVar("_W")  # the value for the workload statement
 
 
 @dataclass(frozen=True, slots=True)
 class TrustState:
-    """The newest trust root, the ids of the chain of roots, and the time at which the statements are checked."""
+    """The newest trust root, the ids of all accepted roots, and the time of the checks in microseconds."""
 
     root: TrustRoot
     root_ids: tuple[str, ...]
@@ -61,14 +61,14 @@ class TrustState:
 
     @classmethod
     def read(cls, gate: Gate) -> TrustState:
-        """Read the state. The ids are read first, so that check 2 in the transaction notices a root accepted since."""
+        """Read the state. The ids are read first: `check_2_again` then notices a root that was accepted since."""
         root_ids = gate.trust.ids()
         return cls(gate.trust.current(), root_ids, gate.clock.now_micros())
 
 
 @dataclass(frozen=True, slots=True)
 class PerStatement(Generic[_P, _W]):
-    """One value for each proof of each chunk, and one for the workload statement if there is one."""
+    """One value for each proof, grouped by chunk, and one for the workload statement if there is one."""
 
     proofs: tuple[tuple[_P, ...], ...]
     workload: _W | None
@@ -76,7 +76,7 @@ class PerStatement(Generic[_P, _W]):
 
 @dataclass(frozen=True, slots=True)
 class SignedChunk:
-    """A chunk whose proofs are signed by enough notaries. `override` waives its FAIL."""
+    """A chunk whose proofs are signed by enough notaries. `override` waives its FAIL; None for a PASS."""
 
     part: Part
     proof: VerifiedProof
@@ -99,7 +99,7 @@ class SignedProposal:
 
     @property
     def keys(self) -> tuple[TrustedKey, ...]:
-        """The notary keys of all its statements."""
+        """The notary keys that signed its proofs and its workload statement."""
         statement_key = () if self.statement is None else (self.statement.key,)
         return (*(proof.key for chunk in self.chunks for proof in chunk.proof.statements), *statement_key)
 
@@ -123,7 +123,7 @@ def check_1_envelopes(proposal: Proposal) -> PerStatement[Envelope, Envelope]:
     require_complete(proposal)
     proofs = []
     for part in proposal.parts:
-        with about(part):
+        with name_attempt(part):
             require_envelope_count([logged.envelope for logged in part.proofs])
             proofs.append(tuple(parse_envelope(logged.envelope) for logged in part.proofs))
     statement = proposal.workload_statement
@@ -134,9 +134,10 @@ def require_complete(proposal: Proposal) -> None:
     """The proposal has one chunk of the plan; under atomicity `workload` each chunk once, and a workload statement."""
     chunk_ids = [part.attempt.chunk_id for part in proposal.parts]
     all_at_once = proposal.bound.contract.atomicity is Atomicity.WORKLOAD
-    complete = frozenset(chunk_ids) == proposal.chunk_ids if all_at_once else len(chunk_ids) == 1
-    if not complete or len(set(chunk_ids)) != len(chunk_ids) or not proposal.chunk_ids.issuperset(chunk_ids):
-        expected = f"all {len(proposal.chunk_ids)} chunks of the plan" if all_at_once else "one chunk of the plan"
+    expected_count = len(proposal.chunk_ids) if all_at_once else 1
+    distinct = frozenset(chunk_ids)
+    if len(chunk_ids) != expected_count or len(distinct) != expected_count or not distinct <= proposal.chunk_ids:
+        expected = f"all {expected_count} chunks of the plan" if all_at_once else "one chunk of the plan"
         raise refused("publication_not_whole", expected, f"{len(chunk_ids)} chunks")
     if all_at_once and proposal.workload_statement is None:
         raise Code.PUBLICATION_MISMATCH(reason="workload_statement_missing", got="none")
@@ -144,7 +145,7 @@ def require_complete(proposal: Proposal) -> None:
         raise Code.PUBLICATION_MISMATCH(reason="workload_statement_needless", got="one")
 
 
-# 2 signatures, 3 statement: the key is checked before anything that it signed is read
+# 2 signatures, 3 statement: a payload is read only after the signature's key was checked
 
 
 @check(2)
@@ -153,15 +154,15 @@ def check_2_signatures(
 ) -> PerStatement[TrustedKey, TrustedKey]:
     """Each envelope is signed with a notary key that the trust root trusts now."""
     proofs = []
-    for part, of_part in zip(proposal.parts, envelopes.proofs, strict=True):
-        with about(part):
-            proofs.append(tuple(require_notary_key(envelope, trust) for envelope in of_part))
+    for part, part_envelopes in zip(proposal.parts, envelopes.proofs, strict=True):
+        with name_attempt(part):
+            proofs.append(tuple(require_notary_key(envelope, trust) for envelope in part_envelopes))
     workload = envelopes.workload
     return PerStatement(tuple(proofs), None if workload is None else require_notary_key(workload, trust))
 
 
 def require_notary_key(envelope: Envelope, trust: TrustState) -> TrustedKey:
-    """The notary key that signed the envelope."""
+    """The notary key that signed the envelope. The trust root itself must not have expired."""
     require_root_current(trust.root, trust.now)
     return require_signer(envelope, trust.root, RootRole.NOTARY, now=trust.now)
 
@@ -172,9 +173,9 @@ def check_3_statements(
 ) -> PerStatement[VerifiedStatement[Proof], VerifiedStatement[WorkloadStatement]]:
     """Each payload is an in-toto statement of the expected kind, in the version that is known here."""
     proofs = []
-    for part, of_part, keys_of_part in zip(proposal.parts, envelopes.proofs, keys.proofs, strict=True):
-        with about(part):
-            proofs.append(tuple(map(_read_proof, of_part, keys_of_part)))
+    for part, part_envelopes, part_keys in zip(proposal.parts, envelopes.proofs, keys.proofs, strict=True):
+        with name_attempt(part):
+            proofs.append(tuple(map(_read_proof, part_envelopes, part_keys)))
     envelope, key = envelopes.workload, keys.workload
     if envelope is None or key is None:
         return PerStatement(tuple(proofs), None)
@@ -192,11 +193,11 @@ def check_2_notaries(
     statements: PerStatement[VerifiedStatement[Proof], VerifiedStatement[WorkloadStatement]],
     trust: TrustState,
 ) -> SignedProposal:
-    """Each notary signs in its own name. Enough distinct ones sign byte-equal cores, in the workload's epoch."""
+    """Each notary signs in its own name. Enough distinct notaries sign byte-equal cores, in the workload's epoch."""
     threshold = max(proposal.bound.contract.governance.threshold, trust.root.thresholds.notary)
     chunks = []
     for part, proofs in zip(proposal.parts, statements.proofs, strict=True):
-        with about(part):
+        with name_attempt(part):
             for each in proofs:
                 require_key_covers(each.predicate, each.key, trust.now)
             proof = require_agreed(proofs, threshold)
@@ -211,7 +212,7 @@ def check_2_notaries(
 @check(2)
 def check_2_again(signed: SignedProposal, unit: Unit, *, now: int) -> None:
     """In the transaction: the trust root is still the newest one, and its keys are still valid."""
-    if statement_records.ids_of_kind(unit, StatementKind.TRUST_ROOT) != signed.trust.root_ids:
+    if statement_records.list_ids_by_kind(unit, StatementKind.TRUST_ROOT) != signed.trust.root_ids:
         raise Code.TRUST_ROOT_MOVED()
     require_root_current(signed.trust.root, now)
     for key in signed.keys:
@@ -233,7 +234,7 @@ def check_4_verdict(signed: SignedProposal, gate: Gate) -> SignedProposal:
 
     chunks = []
     for chunk in signed.chunks:
-        with about(chunk.part):
+        with name_attempt(chunk.part):
             if chunk.part.waiver is None or chunk.core.verdict.passed:
                 require_pass(chunk.proof)
                 chunks.append(chunk)
@@ -249,19 +250,16 @@ def verify_waiver(
     core: ProofCore, waiver: Waiver, trust: TrustState, is_used: Callable[[str], bool]
 ) -> VerifiedStatement[BreakGlass]:
     """The override that waives the FAIL of this core."""
-    failed = verify_threshold(
-        [logged.envelope for logged in waiver.failed],
-        trust.root,
-        threshold=trust.root.thresholds.notary,
-        now=max(logged.at_micros for logged in waiver.failed),
-    )
+    envelopes = [logged.envelope for logged in waiver.failed]
+    logged_at = max(logged.at_micros for logged in waiver.failed)  # verified as of then: they may have expired since
+    failed = verify_threshold(envelopes, trust.root, threshold=trust.root.thresholds.notary, now=logged_at)
     override = verify_override(waiver.override.envelope, trust.root, failed=failed, now=trust.now, used=is_used)
     require_waived(override.predicate, failed.core, core)
     return override
 
 
 def require_waived(override: BreakGlass, failed: ProofCore, core: ProofCore) -> None:
-    """The core has the chunk, the base and the bytes of the FAIL that the operator waived."""
+    """The core has the table, chunk, base and staged bytes of the FAIL that the operator waived."""
     for code, what, expected, got in (
         ("override_wrong_table", "table", override.table.uuid, core.target.table.uuid),
         ("override_wrong_base", "base snapshot", override.base_snapshot_id, core.target.base_snapshot_id),
@@ -285,7 +283,7 @@ def check_5_target(signed: SignedProposal, base: Base, row: TableRow) -> None:
     `row` is the table's row. In the transaction it can be newer than the row of `base`.
     """
     for chunk in signed.chunks:
-        with about(chunk.part):
+        with name_attempt(chunk.part):
             require_target(chunk, signed.proposal, base, row)
             require_projections(chunk.core, signed.proposal.bound)
             require_storage(chunk.proof, signed.proposal.bound.contract.storage)
@@ -319,7 +317,7 @@ def require_target(chunk: SignedChunk, proposal: Proposal, base: Base, row: Tabl
 
 
 def require_projections(core: ProofCore, bound: BoundContract) -> None:
-    """The projections have the contract's keys and its declared exclusions, and no others."""
+    """The identity projection has the contract's keys, the content projection excludes the contract's exclusions."""
     declared = bound.contract.projections
     found = {each.projection.name: each.projection for each in core.projections}
     identity, content = found.get(ProjectionName.IDENTITY), found.get(ProjectionName.CONTENT)
@@ -341,14 +339,14 @@ def require_workload_statement(statement: WorkloadStatement, signed: SignedPropo
     """The workload statement binds this workload, and for each chunk this attempt, nonce and set of proofs."""
     workload, proofs = signed.proposal.workload, [chunk.proof for chunk in signed.chunks]
     by_attempt = [(proof.core.attempt, proof.proof_ids) for proof in proofs]
-    bound = [ChunkProofs(each.chunk_id, each.attempt_id, each.nonce, proof_ids) for each, proof_ids in by_attempt]
+    chunks = [ChunkProofs(each.chunk_id, each.attempt_id, each.nonce, proof_ids) for each, proof_ids in by_attempt]
     for what, expected, got in (
         ("workload", workload.opening.workload_id, statement.workload_id),
         ("contract", workload.opening.contract_hash, statement.contract_sha256),
         ("chunk plan", workload.plan_hash, statement.plan_sha256),
         ("epoch", workload.epoch, statement.epoch),
         ("table", proofs[0].core.target.table.uuid, statement.table.uuid),
-        ("set of proofs", tuple(sorted(bound, key=lambda chunk: chunk.chunk_id)), statement.chunks),
+        ("set of proofs", tuple(sorted(chunks, key=lambda chunk: chunk.chunk_id)), statement.chunks),
     ):
         if expected != got:
             message = f"the workload statement is for another {what}"
@@ -362,7 +360,7 @@ def require_workload_statement(statement: WorkloadStatement, signed: SignedPropo
 def check_6_expiry(signed: SignedProposal, *, now: int) -> None:
     """Neither a proof nor the workload statement has expired."""
     for chunk in signed.chunks:
-        with about(chunk.part):
+        with name_attempt(chunk.part):
             require_proofs_unexpired(chunk.proof, now)
     if signed.statement is not None:
         require_unexpired(signed.statement.predicate.expires_at, now, Code.PROOF_EXPIRED, "the workload statement")

@@ -1,4 +1,4 @@
-"""The gate's checks 7 to 15, in the order of their numbers: the table, the bytes, the log, the ledger and the result.
+"""The gate's checks 7 to 12, 14 and 15: the table, the bytes, the log, the ledger and the result.
 
 Checks 1 to 6 are in `checks_statements`. Check 13, the swap, is the commit itself (`gate`, `publication`). Each
 `check_N…` is the row N of the table in spec/gate.md and raises with that number. A file is *bound* if a proof names its
@@ -29,7 +29,7 @@ from pvdm.ledger.work import attempts, chunks, claims, nonces, workloads
 from pvdm.ledger.work.attempts import Attempt
 from pvdm.ledger.work.nonces import Nonce
 from pvdm.metadata.gate.checks_statements import SignedChunk, SignedProposal
-from pvdm.metadata.gate.context import Gate, about, check, translate_main_errors
+from pvdm.metadata.gate.context import Gate, check, name_attempt, translate_main_errors
 from pvdm.metadata.gate.ledger_changes import LedgerChanges, PublishedAttempt
 from pvdm.metadata.gate.proposal import (
     LoggedEnvelope,
@@ -53,11 +53,11 @@ from pvdm.trust.verify import VerifiedProof
 from pvdm.verify.fetch import Files, describe_bytes
 from pvdm.verify.staged import ancestor_ids
 
-FORMATS: Final = (2, 3)
+FORMATS: Final = (2, 3)  # versions of the Iceberg table format
 REHASH_THREADS_MAX: Final = 4
 PUBLISHED: Final = "published"
-"""Kind and subject of the step log's event with the facts for a receipt. Its row key is `UUID/snapshot`."""
-# Errors about the contract's boundary. Every other error means that a manifest of `main` cannot be read.
+"""Kind and subject of the event that stores the facts for a receipt in the step log. Its key is `UUID/snapshot`."""
+# `require_boundary`: errors about the contract's boundary. Any other means that a manifest of `main` cannot be read.
 _BOUNDARY_CODES: Final = frozenset({Code.BOUNDARY_UNCLEAR, Code.PARTITION_UNKNOWN})
 
 
@@ -71,16 +71,18 @@ def check_7_structure(signed: SignedProposal, base: Base) -> None:
     if metadata.format_version not in FORMATS:
         raise Code.NOT_PUBLISHABLE(reason="format_not_published", got=str(metadata.format_version))
     for chunk in signed.chunks:
-        with about(chunk.part):
+        with name_attempt(chunk.part):
             require_structure(chunk.core, metadata)
 
 
 def require_structure(core: ProofCore, metadata: TableMetadata) -> None:
-    """The structure that one proof names is the table's."""
+    """The structure that one proof names is the table's. Its content projection covers or excludes every column."""
     schema = to_model(metadata.current_schema)
     require_same(Code.PROOF_WRONG_SCHEMA, "schema", fingerprint(schema).hex(), core.target.schema_fingerprint)
-    content = [each.projection for each in core.projections if each.projection.name is ProjectionName.CONTENT]
-    columns = {name for each in content for name in (*each.columns, *(excluded.column for excluded in each.excluded))}
+    columns: set[str] = set()
+    for projection in (each.projection for each in core.projections):
+        if projection.name is ProjectionName.CONTENT:
+            columns.update(projection.columns, (each.column for each in projection.excluded))
     require_same("proof_wrong_projection", "set of content columns", set(schema.names), columns)
     require_same(Code.PROOF_WRONG_SPEC, "partition spec", metadata.default_spec_id, core.target.spec_id)
     require_same(Code.PROOF_WRONG_FORMAT, "format version", metadata.format_version, core.target.format_version)
@@ -93,7 +95,7 @@ def require_structure(core: ProofCore, metadata: TableMetadata) -> None:
 def check_8_branch(signed: SignedProposal, base: Base) -> None:
     """Each attempt's branch is at the verified snapshot, which descends from a base in the history of `main`."""
     for chunk in signed.chunks:
-        with about(chunk.part):
+        with name_attempt(chunk.part):
             require_staged_shown(base.metadata, chunk.core.staged.snapshot_id, upstream=base.row.upstream)
             require_staged(chunk.core, chunk.part.attempt)
             require_branch_head(chunk.core, base.metadata)
@@ -107,12 +109,12 @@ def require_staged(core: ProofCore, attempt: Attempt) -> None:
 
 
 def require_branch_head(core: ProofCore, metadata: TableMetadata) -> None:
-    """The branch is at the staged snapshot, on a base that `main` has in its history."""
+    """The branch is at the staged snapshot. This descends from the proof's base, which is in the history of `main`."""
     staged, base_id = core.staged, core.target.base_snapshot_id
     ref = metadata.refs.get(staged.branch)
     head = None if ref is None else ref.snapshot_id
     history = ancestor_ids(metadata, metadata.current_snapshot_id)
-    # The Steward creates the branch at main's head. If nothing was staged, it is still in main's history or has no ref.
+    # If nothing was staged, the branch has no ref, or is where the Steward created it: at a former head of `main`.
     if head != staged.snapshot_id and not (staged.snapshot_id is None and head in history):
         raise refused(Code.BRANCH_MOVED, staged.snapshot_id, head)
     if base_id is not None and base_id not in history:
@@ -129,18 +131,18 @@ def check_9_files(signed: SignedProposal, base: Base, gate: Gate) -> None:
     """The files added and removed are exactly those that the proofs bind, in allowed folders, and each once."""
     vault = gate.vault.root.child(base.row.table_uuid, VaultKind.DATA.value)
     for chunk in signed.chunks:
-        with about(chunk.part):
+        with name_attempt(chunk.part):
             require_bound_files(chunk, base.metadata, gate.files, vault)
             require_copies(chunk.proof, vault)
     check_9_boundary(signed, base.metadata, gate.files)
     require_files_once(signed.chunks)
     for chunk in signed.chunks:
-        with about(chunk.part):
+        with name_attempt(chunk.part):
             require_verified_core(chunk.part, chunk.core)
 
 
 def require_bound_files(chunk: SignedChunk, metadata: TableMetadata, reader: FileReader, vault: Location) -> None:
-    """The branch adds and removes exactly the bound files, and the verified manifest lists exactly them."""
+    """The branch adds and removes exactly the bound files. The verified manifest lists exactly the added ones."""
     with refuse_input_errors():
         require_entries(chunk.core, metadata, reader)
     require_listed(chunk.part, chunk.core)
@@ -202,14 +204,14 @@ def require_copies(proof: VerifiedProof, vault: Location) -> None:
 
 @check(9)
 def check_9_boundary(signed: SignedProposal, metadata: TableMetadata, reader: FileReader) -> None:
-    """Each proof removes exactly the live files of its boundary at the head of `main`."""
+    """Each proof removes exactly the live files of its boundary (the part that it may change) at the head of `main`."""
     for chunk in signed.chunks:
-        with about(chunk.part):
+        with name_attempt(chunk.part):
             require_boundary(chunk.part, chunk.core, metadata, reader)
 
 
 def require_boundary(part: Part, core: ProofCore, metadata: TableMetadata, reader: FileReader) -> None:
-    """The chunk removes the live files of its boundary, and `main` got no delete file after the proof's base."""
+    """The chunk removes the live files of its boundary. If there are any, `main` got no delete file since the base."""
     head, target, removed = metadata.current_snapshot, core.target, set(core.files.removed)
     if target.operation is Operation.APPEND:
         _require_paths("proof_wrong_removals", "removed", set(), removed)
@@ -241,7 +243,7 @@ def _deletes_since(metadata: TableMetadata, head: Snapshot, since: int, reader: 
 
 
 def require_files_once(chunks: Sequence[SignedChunk]) -> None:
-    """The publication adds no file twice, whatever the spelling of its path."""
+    """The publication adds no file twice, also under two spellings of one path."""
     seen: set[str] = set()
     for chunk in chunks:
         for file in chunk.core.files.added:
@@ -270,12 +272,9 @@ def _require_paths(code: str, what: str, expected: set[str], got: set[str]) -> N
 
 @check(10)
 def check_10_bytes(signed: SignedProposal, gate: Gate) -> None:
-    """Each file to be published has the bound bytes, hashed again, and is synced to disk.
-
-    A sealed file is not read: it must still be the version that was verified.
-    """
+    """Each file to be published has the bound bytes, hashed again, and is synced. Sealed files: the bound versions."""
     for chunk in signed.chunks:
-        with about(chunk.part):
+        with name_attempt(chunk.part):
             added = chunk.core.files.added
             if all(each.predicate.notary.storage is Storage.SEALED for each in chunk.proof.statements):
                 require_versions(added, parse_location(chunk.part.attempt.prefix), gate.seals)
@@ -303,7 +302,7 @@ def require_bytes(added: Sequence[AddedFile], files: Files, *, threads: int) -> 
 
 
 def require_versions(added: Sequence[AddedFile], prefix: Location, seals: Seals | None) -> None:
-    """Seal the attempt's folder again, in case its seal is gone, and require the verified versions of its files."""
+    """Seal the attempt's folder again, in case its seal is gone. Each file is still the object version of the proof."""
     if seals is None:
         raise refused("seal_unknown", "a store that can seal", "none")
     seals.seal(prefix)
@@ -321,9 +320,9 @@ def require_versions(added: Sequence[AddedFile], prefix: Location, seals: Seals 
 
 @check(11)
 def check_11_logged(signed: SignedProposal, gate: Gate) -> None:
-    """Every statement that the publication relies on is in the log that the trust root names."""
+    """Every statement that the publication relies on is in the log, by a checkpoint that a trusted log key signed."""
     checker = log_checker(signed.trust.root, origin=gate.origin)
-    for logged in _relied_on(signed.proposal):
+    for logged in _all_statements(signed.proposal):
         leaf = LogEntry(logged.kind, hashlib.sha256(logged.envelope).hexdigest(), logged.at_micros)
         try:
             checker.require_included(leaf.to_bytes(), gate.log_proof(logged.index))
@@ -332,7 +331,7 @@ def check_11_logged(signed: SignedProposal, gate: Gate) -> None:
             raise refused("statement_not_logged", f"entry {logged.index}", error.reason, message=what) from None
 
 
-def _relied_on(proposal: Proposal) -> Iterator[LoggedEnvelope]:
+def _all_statements(proposal: Proposal) -> Iterator[LoggedEnvelope]:
     for part in proposal.parts:
         yield from part.proofs
         if part.waiver is not None:
@@ -349,7 +348,7 @@ def _relied_on(proposal: Proposal) -> Iterator[LoggedEnvelope]:
 def check_12_nonces(signed: SignedProposal, unit: Unit) -> None:
     """Each proof's nonce is still RESERVED."""
     for chunk in signed.chunks:
-        with about(chunk.part):
+        with name_attempt(chunk.part):
             require_reserved(chunk.core, nonces.find(unit, chunk.core.attempt.nonce))
 
 
@@ -360,7 +359,7 @@ def require_reserved(core: ProofCore, record: Nonce | None) -> None:
 
 
 def apply_changes(unit: Unit, changes: LedgerChanges) -> PublishedSnapshot:
-    """Write a publication to the ledger: nonces, chunks, source, claim, override, facts. An error undoes all of it."""
+    """Make the rest of check 12, and write the publication to the ledger. An error undoes the whole transaction."""
     shown = changes.shown
     snapshot_id = str(shown.new_snapshot_id)
     for attempt in changes.attempts:
@@ -378,13 +377,13 @@ def apply_changes(unit: Unit, changes: LedgerChanges) -> PublishedSnapshot:
 @check(12)
 def check_12_chunk(unit: Unit, new: PublishedAttempt, snapshot_id: str) -> None:
     """The attempt's chunk was not published before. Record its publication, and use up its nonce."""
-    with about(new):
+    with name_attempt(new):
         attempts.publish(unit, new.attempt_id, nonce=new.nonce, snapshot_id=snapshot_id, extent=new.extent)
 
 
 @check(12)
 def check_12_source(unit: Unit, workload_id: str, named: Source) -> None:
-    """The source has the contract's UUID, else the one that its name had at the last publication. Record the UUID."""
+    """The source has the UUID in the contract, else the UUID of the last publication from its name. Record the UUID."""
     opening = workloads.get(unit, workload_id).opening
     claims.lock(unit, opening.table_uuid)
     claims.require_same_source(unit, opening.table_uuid, named, opening.source)

@@ -1,4 +1,4 @@
-"""What the gate uses, and contexts that add the number of the check and the id of the attempt to a refusal."""
+"""What the gate uses, and context managers that add the check's number and the attempt's id to a refusal."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Trust(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """What the gate of one table uses. `log_proof` returns the inclusion proof of a log entry, by its index."""
+    """What the gate of one table uses. `log_proof` returns the inclusion proof of the log entry with that index."""
 
     ledger: Ledger
     clock: LedgerClock
@@ -39,15 +39,15 @@ class Gate:
     trust: Trust
     vault: Vault
     files: Files
-    origin: str  # the log's name
+    origin: str  # the name of the Steward's log
     log_proof: Callable[[int], bytes]
     witness: Callable[[PublishedSnapshot], str]  # signs and logs a receipt, and returns its id
-    seals: Seals | None = None
+    seals: Seals | None = None  # for proofs with storage `sealed`; None: such a proof is refused
 
 
 @contextlib.contextmanager
 def check(number: int) -> Iterator[None]:
-    """Add this check's number (`error.check`) to an error inside that has none. It works as a decorator too."""
+    """Add this number (`error.check`) to an error raised inside, if it has none. Also used as a decorator."""
     try:
         yield
     except PvdmError as error:
@@ -56,8 +56,8 @@ def check(number: int) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def about(part: Part | PublishedAttempt) -> Iterator[None]:
-    """Add the attempt's id to an error that is raised inside (`attempt_id`), if it has none."""
+def name_attempt(part: Part | PublishedAttempt) -> Iterator[None]:
+    """Add the attempt's id (`attempt_id`) to an error raised inside, if it has none."""
     try:
         yield
     except PvdmError as error:
@@ -68,7 +68,7 @@ def about(part: Part | PublishedAttempt) -> Iterator[None]:
 
 @contextlib.contextmanager
 def translate_main_errors(*, except_codes: Collection[str] = ()) -> Iterator[None]:
-    """Raise `table_in_doubt` for an error inside, unless in `except_codes`: the manifests of `main` are wrong."""
+    """Turn input and verification errors, except those codes, into `table_in_doubt`: manifests of `main` are wrong."""
     try:
         yield
     except (InputError, VerificationError) as error:

@@ -27,13 +27,13 @@ from pvdm.ledger.work.chunks import Extent
 from pvdm.metadata.gate import checks_statements, checks_table
 from pvdm.metadata.gate.checks_statements import SignedChunk, SignedProposal, TrustState
 from pvdm.metadata.gate.context import Gate, check
-from pvdm.metadata.gate.ledger_changes import LedgerChanges, PublishedAttempt, claim_to_take
+from pvdm.metadata.gate.ledger_changes import LedgerChanges, PublishedAttempt, select_claim
 from pvdm.metadata.gate.proposal import Proposal, PublicationResult, PublishedSnapshot
 from pvdm.metadata.gate.publication import make_publication, permit_publication
 from pvdm.metadata.gate.target import Base, NextCommit
 from pvdm.verify.planning import with_target_column
 
-SUMMARY_WORKLOAD: Final = "pvdm.workload"
+SUMMARY_WORKLOAD: Final = "pvdm.workload"  # properties of the summary of a published snapshot
 SUMMARY_PROOF: Final = "pvdm.proof"
 SUMMARY_STATEMENT: Final = "pvdm.statement"
 
@@ -41,8 +41,8 @@ SUMMARY_STATEMENT: Final = "pvdm.statement"
 def validate_then_commit(proposal: Proposal, gate: Gate) -> PublicationResult:
     """Publish what the proofs allow and nothing else (spec/gate.md).
 
-    Raises the refusal of the first check that fails, with its number (`error.check`). Then nothing is published, except
-    if check 14 or 15 fails, which are after the commit, or if a `StateUnknownError` leaves it open.
+    Raises the refusal of the first check that fails, with its number (`error.check`). Then nothing is published, with
+    two exceptions: checks 14 and 15 run after the commit, and a `StateUnknownError` leaves open what happened.
     """
     trust = TrustState.read(gate)
     envelopes = checks_statements.check_1_envelopes(proposal)  # 1 envelope
@@ -81,10 +81,10 @@ class _Swap:
         self._signed = signed
         self._gate = gate
         self._check_base = check_base
-        self._checked_row = base.row
-        self._tried: tuple[Base, NewSnapshot] | None = None
-        self._written: list[str] = []
-        self._expired: frozenset[int] = frozenset()
+        self._checked_row = base.row  # the row for which `check_base` last passed
+        self._tried: tuple[Base, NewSnapshot] | None = None  # of the newest try to commit
+        self._written: list[str] = []  # locations of the files of the newest try
+        self._expired: frozenset[int] = frozenset()  # ids of the snapshots of `main` that this commit expires
         self._result: PublicationResult | None = None
 
     @property
@@ -94,7 +94,7 @@ class _Swap:
 
     @contextlib.contextmanager
     def removing_files_on_error(self) -> Iterator[None]:
-        """Remove the written files on an error, unless the commit may have happened."""
+        """On an error, remove the files that were written, unless the commit may have happened."""
         try:
             yield
         except StateUnknownError:
@@ -112,11 +112,11 @@ class _Swap:
         metadata, vault, uuid = base.metadata, self._gate.vault, base.row.table_uuid
         steady = SteadyFiles(self._gate.files)  # refuses a file that changes between two reads
         with self._gate.ledger.read() as unit:
-            found_sha256 = protections.found_sha256(unit, uuid)
+            found_sha256 = protections.found_sha256(unit, uuid)  # of the manifests that the table had when protected
         made = make_publication(
             metadata,
             self._plan_change(),
-            snapshot_id=_new_id(metadata),
+            snapshot_id=_draw_snapshot_id(metadata),
             now_ms=max(self._gate.clock.now_micros() // 1_000, metadata.last_updated_ms),
             place=lambda name: vault.location(uuid, VaultKind.METADATA, name),
             reader=steady,
@@ -133,36 +133,39 @@ class _Swap:
         branches = tuple(chunk.core.staged.branch for chunk in self._signed.chunks)
         removal = BranchRemoval()
         if self._gate.target.removes_branches:
-            own = BranchRemoval.plan(metadata, branches)
-            expired = self._expired = self._expired_history(base)
-            removal = BranchRemoval(own.refs, tuple(sorted({*own.snapshot_ids, *expired})), expired)
+            staged = BranchRemoval.plan(metadata, branches)
+            self._expired = self._find_expired(base)
+            snapshot_ids = tuple(sorted({*staged.snapshot_ids, *self._expired}))
+            removal = BranchRemoval(staged.refs, snapshot_ids, self._expired)
         return NextCommit(
             (*made.updates, *removal.updates()),
             lambda after, data: permit_publication(base, made, after, data, removal),
             branches,
         )
 
-    def _expired_history(self, base: Base) -> frozenset[int]:
+    def _find_expired(self, base: Base) -> frozenset[int]:
         """The snapshots beyond the table's retention that are older than every publication without a receipt."""
         now_ms = self._gate.clock.now_micros() // 1_000
         expired = expired_history(base.metadata, now_ms)
         if not expired:
             return expired
         with self._gate.ledger.read() as unit:
-            without_receipt = receipts.find_missing(unit, base.row.table_uuid, expired)
+            without_receipt = receipts.find_without_receipt(unit, base.row.table_uuid, expired)
         return expired_history(base.metadata, now_ms, held=without_receipt)
 
     def check_in_transaction(self, unit: Unit, row: TableRow) -> LedgerChanges:
-        """Repeat checks 2, 5 and 6, and check the nonces (12). Returns what the target writes to the ledger."""
+        """Repeat checks 2, 5 and 6, and check the nonces. Returns the ledger's changes; to apply them ends check 12."""
         base, made = expect(self._tried, "a target calls `make_snapshot` first")
         signed = self._signed
         now = max(unit.at_micros, self._gate.clock.now_micros())
-        # A cleanup can schedule the written files for deletion while this process pauses. Then the commit is repeated.
+        # Both raise `table_moved`, and the target tries again. While this process paused, a cleanup can have scheduled
+        # the written files for deletion, and a publication that is to expire can have no receipt yet.
         tables.require_not_scheduled_for_deletion(unit, [file.name for file in made.files])
         receipts.require_receipts(unit, base.row.table_uuid, self._expired)
         checks_statements.check_2_again(signed, unit, now=now)
         checks_statements.check_5_target(signed, base, row)
         checks_statements.check_6_expiry(signed, now=now)
+        # Until the transaction ends, the workload cannot be abandoned and gets no new attempt.
         unit.lock_name(f"workload {signed.proposal.workload.opening.workload_id}")
         checks_table.check_12_nonces(signed, unit)
         bound = signed.proposal.bound
@@ -171,7 +174,7 @@ class _Swap:
         return LedgerChanges(
             tuple(_describe_attempt(chunk, made) for chunk in signed.chunks),
             bound.contract.boundary.source,
-            claim_to_take([chunk.core for chunk in signed.chunks], claim),
+            select_claim([chunk.core for chunk in signed.chunks], claim),
             None if signed.override is None else signed.override.predicate.nonce,
             made.manifest_list,
             self._describe_snapshot(base, made, row, unit.at_micros),
@@ -195,17 +198,17 @@ class _Swap:
     def _describe_snapshot(self, base: Base, made: NewSnapshot, row: TableRow, at_micros: int) -> PublishedSnapshot:
         signed = self._signed
         return PublishedSnapshot(
-            signed.proposal.workload.opening.workload_id,
-            tuple(sorted(proof_id for chunk in signed.chunks for proof_id in chunk.proof.proof_ids)),
-            None if signed.override is None else signed.override.statement_id,
-            base.table,
-            MAIN,
-            base.metadata.current_snapshot_id,
-            made.snapshot_id,
-            made.manifest_list_sha256,
-            row.pointer.location,
-            row.pointer.sha256,
-            at_micros,
+            workload_id=signed.proposal.workload.opening.workload_id,
+            proof_ids=tuple(sorted(proof_id for chunk in signed.chunks for proof_id in chunk.proof.proof_ids)),
+            override_id=None if signed.override is None else signed.override.statement_id,
+            table=base.table,
+            branch=MAIN,
+            old_snapshot_id=base.metadata.current_snapshot_id,
+            new_snapshot_id=made.snapshot_id,
+            manifest_list_sha256=made.manifest_list_sha256,
+            metadata_path=row.pointer.location,
+            metadata_sha256=row.pointer.sha256,
+            published_at=at_micros,
         )
 
     def _remove_written(self) -> None:
@@ -230,7 +233,7 @@ def confirm_publication(shown: PublishedSnapshot, gate: Gate) -> PublicationResu
 
 @contextlib.contextmanager
 def translate_errors_after_commit() -> Iterator[None]:
-    """Raise `receipt_not_signed` for any error but a StateUnknownError, since the publication was committed."""
+    """Turn errors, except a StateUnknownError, into `receipt_not_signed`: the publication was already committed."""
     try:
         yield
     except StateUnknownError:
@@ -241,8 +244,8 @@ def translate_errors_after_commit() -> Iterator[None]:
         raise translated from error
 
 
-def _new_id(metadata: TableMetadata) -> int:
-    """An id that no snapshot of the table has."""
+def _draw_snapshot_id(metadata: TableMetadata) -> int:
+    """A random id, not 0, that no snapshot of the table has."""
     while True:
         snapshot_id = secrets.randbits(63)
         if snapshot_id and metadata.snapshot(snapshot_id) is None:

@@ -34,13 +34,13 @@ class PublishedAttempt:
 
 @dataclass(frozen=True, slots=True)
 class LedgerChanges:
-    """The published attempts, their source as the contract names it, claim, override, and the facts of the receipt."""
+    """The published attempts, what else the publication takes or uses up, and the facts of its receipt."""
 
     attempts: tuple[PublishedAttempt, ...]
-    source: Source
-    claim: Claim | None
-    override_nonce: str | None
-    manifest_list: str
+    source: Source  # as the contract names it
+    claim: Claim | None  # None: it takes no claim
+    override_nonce: str | None  # None: it uses no override
+    manifest_list: str  # the location
     shown: PublishedSnapshot
 
     def with_upstream_metadata(self, *, metadata_path: str, metadata_sha256: str, published_at: int) -> LedgerChanges:
@@ -55,7 +55,7 @@ class LedgerChanges:
         document: Value = {
             "parts": [[each.attempt_id, each.nonce, *astuple(each.extent)] for each in self.attempts],
             "source": [self.source.table, self.source.manifest, self.source.uuid],
-            "claim": None if self.claim is None else _list_claim(self.claim),
+            "claim": None if self.claim is None else _claim_to_list(self.claim),
             "override_nonce": self.override_nonce,
             "manifest_list": self.manifest_list,
             "proof_ids": list(self.shown.proof_ids),
@@ -71,44 +71,44 @@ class LedgerChanges:
         ids = fields.value("proof_ids")
         proof_ids = tuple(str(each) for each in ids) if isinstance(ids, Sequence) else ()
         return cls(
-            tuple(_attempt(each) for each in _listed(fields.value("parts"))),
-            _source(fields.value("source")),
-            _claim(fields.value("claim")),
+            tuple(_parse_attempt(each) for each in _require_list(fields.value("parts"))),
+            _parse_source(fields.value("source")),
+            _parse_claim(fields.value("claim")),
             fields.optional_text("override_nonce"),
             fields.text("manifest_list"),
             PublishedSnapshot.from_facts(fields.value("shown"), proof_ids=proof_ids, published_at=0),
         )
 
 
-def claim_to_take(cores: Sequence[ProofCore], claim: Claim) -> Claim | None:
-    """The claim, if the publication is an append with rows; else None, since only such an append can repeat rows."""
+def select_claim(cores: Sequence[ProofCore], claim: Claim) -> Claim | None:
+    """The claim; None if the publication is no append, or certainly has no row: then no row can be repeated."""
     takes = any(core.target.operation is Operation.APPEND and core.rows.staged != 0 for core in cores)
     return claim if takes else None
 
 
-def _attempt(value: Value) -> PublishedAttempt:
-    attempt_id, nonce, *numbers = _listed(value)
-    return PublishedAttempt(str(attempt_id), str(nonce), Extent(*(int(str(each)) for each in numbers)))
+def _parse_attempt(value: Value) -> PublishedAttempt:
+    attempt_id, nonce, *counts = _require_list(value)
+    return PublishedAttempt(str(attempt_id), str(nonce), Extent(*(int(str(each)) for each in counts)))
 
 
-def _source(value: Value) -> Source:
-    table, manifest, uuid = (None if each is None else str(each) for each in _listed(value))
+def _parse_source(value: Value) -> Source:
+    table, manifest, uuid = (None if each is None else str(each) for each in _require_list(value))
     return Source(table, manifest, uuid)
 
 
-def _list_claim(claim: Claim) -> list[Value]:
+def _claim_to_list(claim: Claim) -> list[Value]:
     upper = None if claim.upper is None else claim.upper.hex()
     return [claim.column, claim.kind, claim.lower.hex(), upper, claim.text]
 
 
-def _claim(value: Value) -> Claim | None:
+def _parse_claim(value: Value) -> Claim | None:
     if value is None:
         return None
-    column, kind, lower, upper, text = (None if each is None else str(each) for each in _listed(value))
+    column, kind, lower, upper, text = (None if each is None else str(each) for each in _require_list(value))
     return Claim(column, kind, bytes.fromhex(lower or ""), None if upper is None else bytes.fromhex(upper), text or "")
 
 
-def _listed(value: Value) -> Sequence[Value]:
+def _require_list(value: Value) -> Sequence[Value]:
     if not isinstance(value, list | tuple):
         raise AssertionError("stored ledger changes have lists where `to_text` writes lists")
     return value

@@ -1,4 +1,4 @@
-"""The gate for signed migrations, which lead a table from one approved state to another and change no data."""
+"""The gate for migrations: an operator signs that a table goes from one state to another. Its data does not change."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from pvdm.metadata.gate.target import Permit
 from pvdm.model.statements.migration import Migration, TableState
 from pvdm.trust.verify import VerifiedStatement
 
-# Both signed states are derived from the old state, so signing the same migration again does not help.
+# The proposal has the state before and the state after. Once the table has changed, signing it again does not help.
 _PROPOSE_AGAIN: Final = "propose the change again: `pvdm migrate propose`, then sign that"
 
 
 def permit_migration(
     approved: VerifiedStatement[Migration], row: TableRow, before: TableMetadata, after: TableMetadata, data: bytes
 ) -> Permit:
-    """The permit for the commit from this row to these bytes. Raises unless the operator signed exactly this change."""
+    """The permit for the commit from this row to these bytes of `after`. The operator signed exactly this change."""
     migration = approved.predicate
     require_table(migration.table.uuid, row)
     require_state(migration.before, before, require_protected(row), next_step=_PROPOSE_AGAIN)
@@ -43,19 +43,16 @@ def require_table(table_uuid: str, row: TableRow) -> None:
 def require_protected(row: TableRow) -> str:
     """The hash of the contract that the table is protected under. Raises `not_protected` without one."""
     if row.contract_hash is None:
-        raise Code.NOT_PROTECTED(
-            f"{row.name} is not protected",
-            expected="a table under a contract",
-            got="none",
-            hint="nothing was changed; a table without protection changes by ordinary commits",
-        )
+        message, expected = f"{row.name} is not protected", "a table under a contract"
+        hint = "nothing was changed; a table without protection changes by ordinary commits"
+        raise Code.NOT_PROTECTED(message, expected=expected, got="none", hint=hint)
     return row.contract_hash
 
 
 def require_state(
     approved: TableState, metadata: TableMetadata, contract_sha256: str, *, next_step: str = "sign again"
 ) -> None:
-    """The table is in the state that the operator saw. The error names what has changed since."""
+    """The table is in the state that the operator saw. The error names what has changed since, and the `next_step`."""
     found = state_of(metadata, contract_sha256)
     if found != approved:
         message = f"the table is not in the state that was approved: other {join_changed_names(approved, found)}"
@@ -94,7 +91,7 @@ def require_same_defaults(before: TableMetadata, after: TableMetadata) -> None:
     """A column keeps its initial default, because files without the column show it and were proved with it."""
     old, new = _defaults(before), _defaults(after)
     for field_id in sorted(old.keys() & new.keys()):
-        if new[field_id] - old[field_id]:
+        if new[field_id] - old[field_id]:  # a default that no schema gave this column before
             message = "a migration cannot change the initial default of an existing column"
             expected = f"the initial default of column {field_id} as before"
             got = "another one, which rows of older files would show"
@@ -103,7 +100,7 @@ def require_same_defaults(before: TableMetadata, after: TableMetadata) -> None:
 
 
 def _defaults(metadata: TableMetadata) -> dict[int, set[str]]:
-    """The initial default, or none, that each schema of the table gives a column, by the column's id."""
+    """By column id, the initial defaults that the table's schemas give the column; `None` in text for no default."""
     found: dict[int, set[str]] = {}
     for schema in metadata.schemas:
         defaults = initial_defaults(schema)
@@ -122,7 +119,7 @@ def require_result(approved: TableState, after: TableMetadata) -> None:
 
 
 def _data_facts(metadata: TableMetadata) -> Iterator[tuple[str, str]]:
-    """The parts of the metadata that describe data, each by its name and in a form for comparison."""
+    """The parts of the metadata that describe data: for each its name, and its content as text for comparison."""
     refs: dict[str, Json] = {name: ref.raw for name, ref in metadata.refs.items()}
     log: list[Json] = [[entry.timestamp_ms, entry.snapshot_id] for entry in metadata.snapshot_log]
     yield "snapshots", comparison_text([snapshot.raw for snapshot in metadata.snapshots])

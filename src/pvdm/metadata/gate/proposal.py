@@ -20,7 +20,7 @@ from pvdm.model.statements.kind import StatementKind
 from pvdm.model.statements.receipt import Receipt
 from pvdm.model.statements.table import TableRef
 
-# Refusals after which the same staged files are verified again: the proof has expired, or the table has changed.
+# After these refusals the same staged files are verified again: the proof has expired, or the table has changed.
 VERIFY_AGAIN_CODES: Final = frozenset(
     {
         Code.PROOF_EXPIRED,
@@ -57,7 +57,7 @@ def translate_table_errors() -> Iterator[None]:
 
 
 def require_staged_shown(metadata: TableMetadata, snapshot_id: int | None, *, upstream: str | None) -> None:
-    """Raise `table_in_doubt` if an upstream does not show the staged snapshot, since its answer may be stale."""
+    """Raise `table_in_doubt` if the table has an upstream that does not show the staged snapshot: a stale answer."""
     if upstream is None or snapshot_id is None or metadata.snapshot(snapshot_id) is not None:
         return
     raise Code.TABLE_IN_DOUBT(got=f"the upstream catalog {upstream} does not show the staged snapshot {snapshot_id}")
@@ -93,11 +93,11 @@ class Part:
     """One chunk: its attempt, every notary's proof for its nonce, and the manifest entries that verification built."""
 
     attempt: Attempt
-    nonce: str
-    core_sha256: str  # of the core for which the entries were stored
+    nonce: str  # for which the entries were stored, like the next field
+    core_sha256: str  # of the core: the part of a proof on which all notaries must agree
     proofs: tuple[LoggedEnvelope, ...]
-    files: tuple[DataFile, ...]
-    waiver: Waiver | None = None
+    files: tuple[DataFile, ...]  # the entries, by their published paths
+    waiver: Waiver | None = None  # for a FAIL that an operator overrides
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,11 +105,11 @@ class Proposal:
     """One publication: a chunk, or under atomicity `workload` every chunk with the statement that binds them."""
 
     workload: Workload
-    bound: BoundContract
+    bound: BoundContract  # the contract with the workload's parameters
     chunk_ids: frozenset[str]  # of the whole plan
     parts: tuple[Part, ...]
     workload_statement: LoggedEnvelope | None
-    claim: Claim
+    claim: Claim  # the part of the target that the workload reserves if it appends
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,27 +118,27 @@ class PublishedSnapshot(Document, title="what was published"):
 
     workload_id: str
     proof_ids: tuple[str, ...]
-    override_id: str | None
+    override_id: str | None  # None: without break-glass
     table: TableRef
     branch: str
-    old_snapshot_id: Decimal | None
+    old_snapshot_id: Decimal | None  # None: `main` was empty
     new_snapshot_id: Decimal
     manifest_list_sha256: str
     metadata_path: str
     metadata_sha256: str
-    published_at: Count
+    published_at: Count  # in microseconds
 
     def receipt(self, notary: str, epoch: int) -> Receipt:
         """The receipt for this notary to sign with its key of this epoch."""
         return Receipt(notary=notary, epoch=epoch, **{each.name: getattr(self, each.name) for each in fields(self)})
 
     def facts(self) -> dict[str, Value]:
-        """The facts that the ledger stores. The proofs, which may be many, are found by their nonces."""
+        """The facts that the ledger stores as an event: all but the time and the proofs, which it finds by nonces."""
         return {key: value for key, value in self.to_json().items() if key not in ("proof_ids", "published_at")}
 
     @classmethod
     def from_facts(cls, value: Value, *, proof_ids: tuple[str, ...], published_at: int) -> PublishedSnapshot:
-        """The snapshot from stored `facts`, with the proofs that the ledger has for it."""
+        """The snapshot from stored `facts`, with its proofs and its time."""
         found = value if isinstance(value, Mapping) else {}
         return cls.from_json({**found, "proof_ids": proof_ids, "published_at": published_at})
 

@@ -14,7 +14,7 @@ from pvdm.errors import Code
 from pvdm.lake.format.json_document import JsonObject, comparison_text
 from pvdm.lake.format.table.main_state import structure_sha256
 from pvdm.lake.format.table.metadata import TableMetadata
-from pvdm.lake.format.table.snapshots import MAIN, StatisticsFile
+from pvdm.lake.format.table.snapshots import MAIN, SnapshotRef, StatisticsFile
 from pvdm.lake.next_snapshot import NewSnapshot, SnapshotChange, next_snapshot
 from pvdm.lake.read.entries import FileReader
 from pvdm.lake.snapshot_removal import BranchRemoval, find_reachable
@@ -40,7 +40,7 @@ def make_publication(
     """The next snapshot of `main`. `place` returns the location in the vault for a file name.
 
     `found_sha256` is the hash over the manifests that the table had when it was protected. The first publication takes
-    over their entries; then they must still have this hash.
+    over their entries, and they must still have this hash. With None, as after a restore, any are taken over.
     """
     with translate_main_errors(except_codes=(Code.REMOVED_FILE_NOT_LIVE,)):
         made = next_snapshot(
@@ -59,7 +59,7 @@ def make_publication(
 
 
 def require_as_found(bound: str | None, found: str | None) -> None:
-    """The manifest list and manifests that are taken over have the bytes that they had when the table was protected."""
+    """What is taken over has the bytes bound by the protection. Without one of the two hashes nothing is compared."""
     if bound is not None and found is not None and bound != found:
         raise Code.PUBLISHED_FILE_CHANGED(reason="found_manifests_changed", expected=bound, got=found)
 
@@ -67,7 +67,7 @@ def require_as_found(bound: str | None, found: str | None) -> None:
 def permit_publication(
     base: Base, made: NewSnapshot, after: TableMetadata, data: bytes, removal: BranchRemoval
 ) -> Permit:
-    """The permit for the commit from this base to these bytes. Raises if they change more than `made` and `removal`."""
+    """The permit for the commit from this base to these bytes. They may change only what `made` and `removal` say."""
     require_no_other_change(base.metadata, made, after, removal)
     return Permit(base.row.table_uuid, base.row.pointer.sha256, hashlib.sha256(data).hexdigest())
 
@@ -84,16 +84,14 @@ def require_no_other_change(
     new = after.current_snapshot
     removed_ids, made_id = removal.snapshot_ids, (made.snapshot_id,)
     partition_statistics = _statistics(before.partition_statistics, but=removed_ids)
-    head = [] if before.current_snapshot_id is None else [before.current_snapshot_id]
-    # The retention settings of `main` before and after: its ref without the head.
-    main_refs = [replace(each.refs[MAIN], snapshot_id=0) if MAIN in each.refs else None for each in (before, after)]
+    heads = [] if before.current_snapshot_id is None else [before.current_snapshot_id]
     for what, is_as_made in (
         ("snapshot of main", new is not None and new.comparison_text() == comparison_text(snapshot)),
-        ("retention of main", before.current_snapshot is None or main_refs[0] == main_refs[1]),
+        ("retention of main", before.current_snapshot is None or _retention(before) == _retention(after)),
         ("structure", structure_sha256(before) == structure_sha256(after)),
         ("set of refs", _are_equal(_refs(before, but=removal.refs), _refs(after))),
         ("set of snapshots", _are_equal(_snapshots(before, but=removed_ids), _snapshots(after, but=made_id))),
-        ("history of main", set(removed_ids) & find_reachable(before, head) == removal.expired),
+        ("history of main", set(removed_ids) & find_reachable(before, heads) == removal.expired),
         ("kept history of main", _are_oldest(before, removal.expired)),
         ("statistics", _statistics(before.statistics, but=removed_ids) == after.statistics),
         ("partition statistics", partition_statistics == after.partition_statistics),
@@ -102,6 +100,11 @@ def require_no_other_change(
             message = f"the publication would lead to another {what} than it may"
             expected = f"the {what} as the gate made it"
             raise Code.PUBLICATION_CHANGES_MORE(message, expected=expected, got="another")
+
+
+def _retention(metadata: TableMetadata) -> SnapshotRef | None:
+    """The ref `main` with its retention settings, but without its snapshot; None if there is no such ref."""
+    return replace(metadata.refs[MAIN], snapshot_id=0) if MAIN in metadata.refs else None
 
 
 def _are_oldest(before: TableMetadata, expired: frozenset[int]) -> bool:

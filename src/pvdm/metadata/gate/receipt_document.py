@@ -40,13 +40,13 @@ def _head(receipt: Receipt, metadata: TableMetadata) -> Snapshot:
     head = metadata.current_snapshot_id
     found = None if head is None else metadata.snapshot(head)
     if found is None:
-        message = "main of the document shows nothing"
+        message = "main of the metadata file has no snapshot"
         raise refused("audit_receipt_wrong_snapshot", receipt.new_snapshot_id, "none", message=message)
     return found
 
 
 def require_proved(receipt: Receipt, cores: Mapping[str, ProofCore | None]) -> None:
-    """Every proof that the receipt names exists, is about its table, and is a PASS or waived by the override."""
+    """Every proof that the receipt names exists (`core` is not None), is about its table, and is a PASS or waived."""
     for proof_id, core in cores.items():
         if core is None:
             raise refused("audit_proof_missing", proof_id, "none")
@@ -59,18 +59,18 @@ def require_proved(receipt: Receipt, cores: Mapping[str, ProofCore | None]) -> N
 def require_published_bytes(
     receipt: Receipt, metadata: TableMetadata, added: Sequence[AddedFile], files: Files
 ) -> dict[str, int | None]:
-    """The files that `main` of the metadata file shows, each with the snapshot that added it.
+    """The paths of the files that `main` of the metadata file shows, each with the snapshot that added the file.
 
-    The manifest list and its manifests must have the bytes that the receipt binds, and the live files among `added`
-    those of their proofs. The error names the file (`file`).
+    The manifest list and its manifests must have the bytes that the receipt binds. Live files among `added`, the files
+    that proofs add, must have the bytes that the proofs bind. An error names the file (`file`).
     """
     head = _head(receipt, metadata)
     reader = SteadyFiles(files)
     with in_file(head.manifest_list or receipt.metadata_path):
         if head.manifest_list is not None:
-            checks.require_list(receipt, reader.read(head.manifest_list, max_bytes=MANIFEST_LIST_MAX_BYTES))
+            checks.require_published_list(receipt, reader.read(head.manifest_list, max_bytes=MANIFEST_LIST_MAX_BYTES))
         listed = load_manifest_list(metadata, head, reader)
-        bound = checks.require_bound(listed)
+        bound = checks.require_manifest_hashes(listed)  # the SHA-256 of each manifest, by path
     live: dict[str, int | None] = {}
     for each in listed.manifests:
         with in_file(each.manifest_path):

@@ -1,4 +1,4 @@
-"""The state of a table as approvals name it, and the differences between two states. Needs no ledger."""
+"""The state of a table as operators' approvals name it, and the differences between two states. Needs no ledger."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def table_ref(table: TargetView) -> TableRef:
 
 
 def table_metadata(table: TargetView) -> TableMetadata:
-    """The table's metadata, from which the signer computes every signed hash."""
+    """The metadata from which the signer computes every signed hash. Raises `table_expected` for a namespace."""
     if table.metadata is None:
         raise Code.TABLE_EXPECTED(got=table.kind)
     return TableMetadata.parse(table.metadata.encode())
 
 
 def state_of(metadata: TableMetadata, contract_sha256: str) -> TableState:
-    """The table's state under a contract, as approvals and proofs name it."""
+    """The table's state under a contract, as approvals name it."""
     return TableState(
         contract_sha256,
         fingerprint(to_model(metadata.current_schema)).hex(),

@@ -35,7 +35,7 @@ class Permit:
 
 @dataclass(frozen=True, slots=True)
 class Base:
-    """The table as the catalog shows it: the row with its pointer, and the metadata file of exactly that pointer."""
+    """The table as its catalog shows it: its row in the ledger, and the metadata file that the row's pointer names."""
 
     table: TableRef
     row: TableRow
@@ -47,9 +47,8 @@ class NextCommit:
     """The updates of one try to commit on a base, and the function that permits the resulting metadata file."""
 
     updates: Sequence[Json]
-    permit: Callable[[TableMetadata, bytes], Permit]
-    branches: tuple[str, ...] = ()
-    """The staging branches that were checked."""
+    permit: Callable[[TableMetadata, bytes], Permit]  # called with the new metadata file, parsed and as bytes
+    branches: tuple[str, ...] = ()  # staging branches that were checked: an upstream requires that they have not moved
 
 
 class Target(Protocol):
@@ -71,8 +70,8 @@ class Target(Protocol):
         """Commit what `make` makes of a base, and apply the ledger changes. If the base has moved, call `make` again.
 
         `in_transaction` repeats checks and returns the changes. In the Steward's own catalog it runs in the transaction
-        that replaces the pointer, with the row as it is after that; any error undoes the transaction. `then` runs
-        after the commit, before the next commit in the table's queue.
+        that replaces the pointer, with the new row; any error undoes the transaction. For an upstream it runs before
+        the upstream is called. `then` runs after the commit, before the next commit in the table's queue.
         """
 
     def read_back(self) -> Base:

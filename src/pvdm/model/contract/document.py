@@ -11,34 +11,34 @@ from pvdm.model.filter.text import EXPRESSION_MAX_CHARACTERS
 from pvdm.model.schema import COLUMNS_MAX, NAME_MAX_BYTES
 
 CONTRACT_TEXT_MAX_CHARACTERS: Final = 4_096
-BOUNDS_MAX: Final = 10_000
+BOUNDS_MAX: Final = 10_000  # of chunking by ranges
 
 PARAMETER_NAME: Final = r"^[A-Za-z_][A-Za-z0-9_]{0,63}$"
 TABLE_UUID: Final = r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"
-SIZE: Final = r"^[1-9][0-9]{0,15}(KiB|MiB|GiB|TiB)?$"
+SIZE: Final = r"^[1-9][0-9]{0,15}(KiB|MiB|GiB|TiB)?$"  # a number of bytes
 
 
-def _form(value: object) -> str:
-    """The tag of the union member for this value. Only the value's type decides, so that errors name one form."""
-    forms: tuple[tuple[type | tuple[type, ...], str], ...] = (
+def _tag_of(value: object) -> str:
+    """The tag of the union member for this value. Only the value's type decides, so that errors name one member."""
+    tags: tuple[tuple[type | tuple[type, ...], str], ...] = (
         (NoneType, "(null)"),
         (bool, "(boolean)"),  # before int, whose subclass it is
         (int, "(integer)"),
         (str, "(text)"),
         ((dict, BaseModel), "(mapping)"),
     )
-    return next((form for kind, form in forms if isinstance(value, kind)), "(list)")
+    return next((tag for kind, tag in tags if isinstance(value, kind)), "(list)")
 
 
 _Null = Annotated[None, Tag("(null)")]
 _Boolean = Annotated[bool, Tag("(boolean)")]
 _Integer = Annotated[int, Tag("(integer)")]
 _Text = Annotated[str, Field(max_length=CONTRACT_TEXT_MAX_CHARACTERS), Tag("(text)")]
-_Scalar = Annotated[_Text | _Integer | _Boolean | _Null, Discriminator(_form)]
-_Bound = Annotated[_Text | _Integer, Discriminator(_form)]
+_Scalar = Annotated[_Text | _Integer | _Boolean | _Null, Discriminator(_tag_of)]
+_Bound = Annotated[_Text | _Integer, Discriminator(_tag_of)]
 _Size = Annotated[
     Annotated[str, Field(pattern=SIZE), Tag("(text)")] | Annotated[int, Field(ge=1, lt=10**16), Tag("(integer)")],
-    Discriminator(_form),
+    Discriminator(_tag_of),
 ]
 _Name = Annotated[str, Field(min_length=1, max_length=NAME_MAX_BYTES)]
 _Table = Annotated[str, Field(pattern=r"^[^.\s`/]+(\.[^.\s`/]+)+$", max_length=NAME_MAX_BYTES)]
@@ -115,7 +115,7 @@ class Claim(_Part):
     """Each workload claims a value or a range of this column, which `where` must bound."""
 
 
-_ColumnOrName = Annotated[Annotated[_Name, Tag("(text)")] | Annotated[Column, Tag("(mapping)")], Discriminator(_form)]
+_ColumnOrName = Annotated[Annotated[_Name, Tag("(text)")] | Annotated[Column, Tag("(mapping)")], Discriminator(_tag_of)]
 
 
 def _true_as_text(value: object) -> object:

@@ -1,4 +1,4 @@
-"""YAML with the position of every key and value. Aliases, tags, repeated keys and types beyond JSON are refused."""
+"""Parses YAML with the position of every key and value. Refuses aliases, tags and repeated keys."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ YAML_DEPTH_MAX: Final = 32
 YAML_NODES_MAX: Final = 20_000
 
 Plain: TypeAlias = "bool | int | str | list[Plain] | dict[str, Plain] | None"
-KeyPath: TypeAlias = tuple[str | int, ...]
+KeyPath: TypeAlias = tuple[str | int, ...]  # from the document's root: keys of mappings, positions in lists
 
 _INTEGER: Final = re.compile(r"-?(?:0|[1-9][0-9]{0,18})", re.ASCII)
-_WORDS: Final = {"null": None, "~": None, "": None, "true": True, "false": False}
+_WORD_VALUES: Final = {"null": None, "~": None, "": None, "true": True, "false": False}
 _LONE_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 
@@ -150,7 +150,7 @@ class _Composer:
             if not isinstance(event, yaml.ScalarEvent):
                 raise unreadable(self._name, position, "a plain key", "a list or a mapping")
             key = self._read_text(event)
-            if key == "<<" and event.style is None:
+            if key == "<<" and event.style is None:  # YAML's merge key
                 raise unreadable(self._name, position, "every value written out where it belongs", "a merge key")
             if key in found:
                 raise unreadable(self._name, position, "each key once", f"{key[:80]!a} again")
@@ -169,10 +169,10 @@ class _Composer:
     def _read_scalar(self, event: Any) -> Plain:
         """Null, true, false or an integer of up to 19 digits. Anything else is text, so that `1.5` keeps its digits."""
         text = self._read_text(event)
-        if event.style is not None:
+        if event.style is not None:  # quoted, or a block
             return text
-        if text in _WORDS:
-            return _WORDS[text]
+        if text in _WORD_VALUES:
+            return _WORD_VALUES[text]
         return int(text) if _INTEGER.fullmatch(text) else text
 
     def _read_text(self, event: Any) -> str:

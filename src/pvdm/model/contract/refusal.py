@@ -14,7 +14,7 @@ from pvdm.model.contract import document
 from pvdm.model.contract.positions import KeyPath, ParsedYaml, Plain, Position, error_at
 
 _SHOWN_CHARACTERS: Final = 80
-PATTERNS: Final = {
+PATTERNS: Final = {  # the meaning of the patterns in `document`
     document.TABLE_UUID: "a UUID of lower-case hexadecimal digits",
     document.SIZE: "a number of bytes, plain or with KiB, MiB, GiB or TiB",
     document.PARAMETER_NAME: "a name of letters, digits and _, not beginning with a digit",
@@ -23,7 +23,7 @@ PATTERNS: Final = {
     r"^[1-9][0-9]{0,6}[smhd]$": "a number with s, m, h or d, such as 24h",
 }
 # By pydantic's type of error. Braces are filled from its context.
-_EXPECTED: Final = {
+_EXPECTED_TEXTS: Final = {
     "string_too_short": "a text that is not empty",
     "string_too_long": "at most {max_length} characters",
     "too_short": "a list that is not empty",
@@ -52,7 +52,7 @@ _FORMS: Final = {  # by the tags of union members in `document`
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One fault, or a setting that a later version will serve."""
+    """One fault of a contract, or a setting that only a later version will serve. `path` is the setting's."""
 
     position: Position
     path: KeyPath
@@ -74,30 +74,30 @@ def make_error(found: Iterable[Finding], name: str) -> InputError:
 
 
 def list_findings(errors: Iterable[Mapping[str, Any]], parsed: ParsedYaml) -> list[Finding]:
-    """The faults with positions. Missing keys beside an unknown key are left out: that key may be a misspelling."""
-    found = [(str(each["type"]), _finding(each, parsed)) for each in errors]
-    misspelled = {each.path[:-1] for kind, each in found if kind == "extra_forbidden"}
-    return [each for kind, each in found if kind != "missing" or each.path[:-1] not in misspelled]
+    """Pydantic's errors with positions. Missing keys beside an unknown key are left out: it may be a misspelling."""
+    found = [(str(each["type"]), _make_finding(each, parsed)) for each in errors]
+    with_unknown_key = {each.path[:-1] for kind, each in found if kind == "extra_forbidden"}
+    return [each for kind, each in found if kind != "missing" or each.path[:-1] not in with_unknown_key]
 
 
-def _finding(error: Mapping[str, Any], parsed: ParsedYaml) -> Finding:
+def _make_finding(error: Mapping[str, Any], parsed: ParsedYaml) -> Finding:
     kind, given, context = str(error["type"]), error.get("input"), error.get("ctx") or {}
-    path = _path(error["loc"], parsed.value)
-    if path[-1:] == ("[key]",) and kind.startswith("string_"):
+    path = _remove_tags(error["loc"], parsed.value)
+    if path[-1:] == ("[key]",) and kind.startswith("string_"):  # pydantic's mark for an error about a key itself
         path = path[:-1]
-        return Finding(parsed.key_position(path), path, _expected(kind, context), _show_value(path[-1]))
+        return Finding(parsed.key_position(path), path, _describe_expected(kind, context), _show_value(path[-1]))
     if kind == "missing":
         return Finding(parsed.position(path[:-1]), path, "a value", "none")
     if kind == "extra_forbidden":
         known = ", ".join(_known_keys(path[:-1]))
         return Finding(parsed.key_position(path), path, f"one of {known}", "an unknown key")
-    return Finding(parsed.position(path), path, _expected(kind, context), _show_value(given))
+    return Finding(parsed.position(path), path, _describe_expected(kind, context), _show_value(given))
 
 
-def _path(given: Iterable[str | int], value: Plain) -> KeyPath:
-    """The path in the file, without the tags of union members that pydantic inserts."""
+def _remove_tags(location: Iterable[str | int], value: Plain) -> KeyPath:
+    """The path in the file: pydantic's location without the tags of union members. `value` is the whole document."""
     found: list[str | int] = []
-    for part in given:
+    for part in location:
         is_key = isinstance(value, dict) and part in value
         if part in _FORMS and not is_key:
             continue
@@ -109,7 +109,7 @@ def _path(given: Iterable[str | int], value: Plain) -> KeyPath:
     return tuple(found)
 
 
-def _expected(kind: str, context: Mapping[str, Any]) -> str:
+def _describe_expected(kind: str, context: Mapping[str, Any]) -> str:
     match kind:
         case "literal_error":
             return str(context["expected"]).replace("'", "")
@@ -119,10 +119,10 @@ def _expected(kind: str, context: Mapping[str, Any]) -> str:
             tags = [tag.strip(" '") for tag in str(context["expected_tags"]).split(",")]
             return " or ".join(_FORMS[tag] for tag in tags)
         case _:
-            return _EXPECTED[kind].format(**context)
+            return _EXPECTED_TEXTS[kind].format(**context)
 
 
-_MODELS: Final[dict[str, type[BaseModel]]] = {
+_MODELS: Final[dict[str, type[BaseModel]]] = {  # by the last key of the path to a mapping
     "metadata": document.Metadata,
     "boundary": document.Boundary,
     "source": document.Source,
@@ -134,7 +134,7 @@ _MODELS: Final[dict[str, type[BaseModel]]] = {
     "governance": document.Governance,
     "limits": document.Limits,
 }
-_ENTRY_MODELS: Final[dict[str, type[BaseModel]]] = {
+_ENTRY_MODELS: Final[dict[str, type[BaseModel]]] = {  # by the key of the list or mapping that has the entry
     "parameters": document.Parameter,
     "columns": document.Column,
     "exclude": document.Exclusion,

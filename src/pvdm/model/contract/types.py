@@ -1,4 +1,4 @@
-"""A parsed contract with the hash of its file, and its column mapping applied to a source's schema."""
+"""The parsed contract as values, its parameters' values, and its column mapping applied to a source's schema."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class OnFail(Enum):
 
 
 class ChunkingBy(Enum):
-    """How the source is cut."""
+    """By what the source is cut into chunks."""
 
     NONE = "none"
     PARTITION = "partition"
@@ -74,14 +74,14 @@ class Source:
     the target was last published, if there is one.
     """
 
-    table: str | None
-    manifest: str | None
+    table: str | None  # None: the source is files
+    manifest: str | None  # the location; None: the source is a table
     uuid: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column of the target: its source column, and its wider type if it has one."""
+    """One column of the target: its source column, and its wider type; without one it keeps the source's type."""
 
     source: str
     target: str
@@ -97,8 +97,8 @@ class DomainTransactionBoundary:
     columns: tuple[Column, ...] | None
     target: str
     operation: Operation
-    partition: tuple[tuple[str, str | ParameterRef | None], ...]
-    claim: str | None
+    partition: tuple[tuple[str, str | ParameterRef | None], ...]  # columns with their values
+    claim: str | None  # the source column whose values workloads claim; None: each claims everything
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,15 +106,15 @@ class Chunking:
     """How the source is cut into chunks. Which fields are set depends on `by`."""
 
     by: ChunkingBy
-    columns: tuple[str, ...]
-    max_bytes: int | None
-    column: str | None
+    columns: tuple[str, ...]  # for PARTITION
+    max_bytes: int | None  # for FILES
+    column: str | None  # for RANGE, as are the bounds
     bounds: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Projections:
-    """The key columns (identity), and the columns that the content projection leaves out, each for a reason."""
+    """The key columns (identity), and the columns that the content projection leaves out, each with its reason."""
 
     identity: tuple[str, ...]
     excluded: tuple[tuple[str, str], ...]
@@ -159,19 +159,19 @@ class DataProductContract:
     limits: Limits
 
     def bind(self, given: Mapping[str, str]) -> BoundContract:
-        """The contract with these parameter values. Raises if they do not fit, or leave nothing to claim."""
+        """The contract with these parameter values. Raises if they do not fit, or if no row can pass the filter."""
         declared = {each.name: each for each in self.parameters}
         if set(given) != set(declared):
             wanted = ", ".join(sorted(declared)) or "none"
             got = ", ".join(ascii(name[:80])[1:-1] for name in sorted(given)) or "none"
             hint = _parameters_hint(sorted(declared))
             raise Code.PARAMETERS_INVALID(reason="parameters_differ", expected=wanted, got=got, hint=hint)
-        pairs = tuple((name, _canonical(given[name], declared[name])) for name in sorted(given))
+        pairs = tuple((name, _canonicalize(given[name], declared[name])) for name in sorted(given))
         require_pairs(pairs, "the parameters")
         column = self.boundary.claim
-        empty = None if column is None else find_empty_range(self.boundary.where, column, dict(pairs))
-        if empty is not None:
-            raise empty
+        empty_range = None if column is None else find_empty_range(self.boundary.where, column, dict(pairs))
+        if empty_range is not None:
+            raise empty_range
         return BoundContract(self, pairs)
 
 
@@ -200,10 +200,10 @@ class BoundContract:
         return tuple((name, values[each.name] if isinstance(each, ParameterRef) else each) for name, each in declared)
 
 
-def _canonical(text: str, declared: Parameter) -> str:
-    kind = PrimitiveType(declared.type)
+def _canonicalize(text: str, declared: Parameter) -> str:
+    data_type = PrimitiveType(declared.type)
     try:
-        canonical = literal_text(parse_literal(text, kind), kind)
+        canonical = literal_text(parse_literal(text, data_type), data_type)
     except InputError as error:
         message = f"parameter {declared.name} cannot be accepted"
         raise Code.PARAMETERS_INVALID(
@@ -221,17 +221,17 @@ class MappedColumn:
     type: Type
 
 
-def widened_type(text: str) -> Type:
+def parse_wider_type(text: str) -> Type:
     """The type of this name. Raises `mapping_not_lossless` if it is not one that a mapping can widen a column to."""
     if text in ("long", "double"):
         return type_from_json(text)
     if _DECIMAL.fullmatch(text):
         try:
-            kind = type_from_json(text.replace(" ", ""))
+            wider = type_from_json(text.replace(" ", ""))
         except InputError:
             raise Code.MAPPING_INVALID(reason="mapping_not_lossless", got=ascii(text)) from None
-        if isinstance(kind, DecimalType) and kind.precision <= ICEBERG_PRECISION:
-            return kind
+        if isinstance(wider, DecimalType) and wider.precision <= ICEBERG_PRECISION:
+            return wider
     raise Code.MAPPING_INVALID(reason="mapping_not_lossless", got=ascii(text[:64]))
 
 
@@ -239,7 +239,7 @@ def map_columns(columns: Iterable[Column] | None, source: Schema) -> tuple[Mappe
     """The target's columns in the contract's order, for a source with this schema. Raises if the two do not fit."""
     if columns is None:
         columns = tuple(Column(name, name, None) for name in source.names)
-    return tuple(MappedColumn(each.source, each.target, _mapped_type(each, source)) for each in columns)
+    return tuple(MappedColumn(each.source, each.target, _resolve_type(each, source)) for each in columns)
 
 
 def columns_read(contract: DataProductContract, target: Iterable[str]) -> frozenset[str]:
@@ -250,20 +250,21 @@ def columns_read(contract: DataProductContract, target: Iterable[str]) -> frozen
     return frozenset({*mapped, *columns_of(boundary.where), *others})
 
 
-def _mapped_type(column: Column, source: Schema) -> Type:
+def _resolve_type(column: Column, source: Schema) -> Type:
+    """The column's type in the target. Raises if the source lacks the column, or its type cannot be widened so."""
     if column.source not in source.names:
         name, known = ascii(column.source[:80]), f"one of {', '.join(source.names)}"[:400]
         message = f"the source has no column {name}, which the contract takes for {column.target[:80]!a}"
         raise Code.MAPPING_INVALID(
             message, reason="mapping_column_unknown", expected=known, got=name, column=column.source
         )
-    given = source.column(column.source).type
-    if column.type is None or column.type == given:
-        return given
-    if WIDENINGS.get(given) == column.type:
+    source_type = source.column(column.source).type
+    if column.type is None or column.type == source_type:
+        return source_type
+    if WIDENINGS.get(source_type) == column.type:
         return column.type
-    match given, column.type:
+    match source_type, column.type:
         case DecimalType(precision, scale), DecimalType(wider, same) if wider > precision and same == scale:
             return column.type
-    got = f"{given} to {column.type} for {column.source[:80]!a}"
+    got = f"{source_type} to {column.type} for {column.source[:80]!a}"
     raise Code.MAPPING_INVALID(reason="mapping_not_lossless", got=got)

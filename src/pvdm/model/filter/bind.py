@@ -17,7 +17,7 @@ _UNORDERED: Final = (PrimitiveType(Kind.BOOLEAN), PrimitiveType(Kind.UUID))
 _EQUALITY: Final = (ex.Operator.EQUAL, ex.Operator.NOT_EQUAL)
 _NAMES_SHOWN: Final = 20
 _INTEGERS: Final = frozenset({Kind.INT, Kind.LONG})
-# For a parameter's type: other types whose literals can have the same text. Strings can have any text.
+# For the type of a parameter: the other column types whose literals can have the text of such a parameter.
 _SAME_TEXT: Final[dict[Kind, frozenset[Kind]]] = {
     Kind.INT: frozenset({Kind.LONG, Kind.FLOAT, Kind.DOUBLE, Kind.BINARY}),
     Kind.LONG: frozenset({Kind.INT, Kind.FLOAT, Kind.DOUBLE, Kind.BINARY}),
@@ -25,40 +25,40 @@ _SAME_TEXT: Final[dict[Kind, frozenset[Kind]]] = {
     Kind.TIMESTAMPTZ: frozenset({Kind.TIMESTAMPTZ_NS}),
 }
 
-_Converter = Callable[[ex.Literal, str, Type], ex.Typed | ex.Parameter]
+_Converter = Callable[[ex.Literal, str, Type], ex.BoundLiteral | ex.Parameter]
 """Converts a literal to the type of the named column, or raises."""
 
 
 def bind(expression: ex.Expression, schema: Schema, parameters: Mapping[str, str]) -> ex.Expression:
     """The filter with typed literals in place of untyped ones and parameters. Its `str` is its canonical text."""
-    return _bind_with(expression, schema, lambda literal, column, kind: parse_typed(literal, column, kind, parameters))
+    return _bind_with(expression, schema, lambda literal, column, to: parse_typed(literal, column, to, parameters))
 
 
 def require_bindable(expression: ex.Expression, schema: Schema, parameters: Mapping[str, Type]) -> None:
     """Refuse a filter that cannot be bound to the schema, whatever its parameters are. `parameters` has their types."""
 
-    def check_literal(literal: ex.Literal, column: str, kind: Type) -> ex.Typed | ex.Parameter:
+    def check_literal(literal: ex.Literal, column: str, data_type: Type) -> ex.BoundLiteral | ex.Parameter:
         if not isinstance(literal, ex.Parameter):
-            return parse_typed(literal, column, kind, {})
-        require_spellable(literal.name, parameters[literal.name], column, kind)
+            return parse_typed(literal, column, data_type, {})
+        require_spellable(literal.name, parameters[literal.name], column, data_type)
         return literal
 
     _bind_with(expression, schema, check_literal)
 
 
-def require_spellable(parameter: str, given: Type, column: str, kind: Type) -> None:
-    """Refuse a parameter of type `given` if no value of that type is a literal of `kind`, the column's type."""
+def require_spellable(parameter: str, given: Type, column: str, data_type: Type) -> None:
+    """Refuse a parameter of type `given` if no value of that type is a literal of `data_type`, the column's type."""
     string = PrimitiveType(Kind.STRING)
-    if given in (string, kind) or kind == string:
+    if given in (string, data_type) or data_type == string:
         return
     if isinstance(given, PrimitiveType):
-        if isinstance(kind, PrimitiveType) and kind.kind in _SAME_TEXT.get(given.kind, ()):
+        if isinstance(data_type, PrimitiveType) and data_type.kind in _SAME_TEXT.get(given.kind, ()):
             return
-        if given.kind in _INTEGERS and isinstance(kind, DecimalType | FixedType):
+        if given.kind in _INTEGERS and isinstance(data_type, DecimalType | FixedType):
             return
     message = f"no value of parameter {parameter} is one of column {ascii(column)[1:-1][:80]}"
     hint = f"give parameters.{parameter} the type of the column, or name another column"
-    wanted, got = f"a parameter of type {kind}", f"one of type {given}"
+    wanted, got = f"a parameter of type {data_type}", f"one of type {given}"
     raise Code.PARAMETERS_INVALID(
         message, reason="parameter_type_differs", expected=wanted, got=got, hint=hint, column=column
     )
@@ -77,7 +77,7 @@ def _bind_with(expression: ex.Expression, schema: Schema, convert: _Converter) -
 
 
 def column_type(schema: Schema, name: str) -> Type:
-    """The type of a top-level column. Raises `filter_column_unknown`, also for a field inside a column."""
+    """The type of a top-level column. Raises `filter_column_unknown` for any other name."""
     for field in schema.fields:
         if field.name == name:
             return field.type
@@ -88,46 +88,46 @@ def column_type(schema: Schema, name: str) -> Type:
     raise Code.FILTER_INVALID(reason="filter_column_unknown", expected=expected, got=ascii(name[:80]), hint=hint)
 
 
-def require_ordered(column: str, kind: Type) -> None:
-    """Raise unless the type has the same order in all engines: its values are cut into ranges or compared by `<`."""
-    require_simple(column, kind)
-    if kind in _UNORDERED:
-        raise _unsuited(column, "a type with an order", kind)
+def require_ordered(column: str, data_type: Type) -> None:
+    """Raise unless the type has the same order in all engines, as comparisons by `<` and ranges of values need it."""
+    require_simple(column, data_type)
+    if data_type in _UNORDERED:
+        raise _unsuited_error(column, "a type with an order", data_type)
 
 
 def _bind_predicate(predicate: ex.Predicate, schema: Schema, convert: _Converter) -> ex.Predicate:
-    kind = column_type(schema, predicate.column)
+    data_type = column_type(schema, predicate.column)
     if isinstance(predicate, ex.IsNull):
         return predicate
-    require_simple(predicate.column, kind)
+    require_simple(predicate.column, data_type)
     match predicate:
         case ex.Compare(column, operator, literal):
             if operator not in _EQUALITY:
-                require_ordered(column, kind)
-            return replace(predicate, literal=convert(literal, column, kind))
+                require_ordered(column, data_type)
+            return replace(predicate, literal=convert(literal, column, data_type))
         case ex.OneOf(column, literals, _):
-            return replace(predicate, literals=tuple(convert(each, column, kind) for each in literals))
+            return replace(predicate, literals=tuple(convert(each, column, data_type) for each in literals))
         case ex.IsNan(column):
-            if kind not in _FLOATS:
-                raise _unsuited(column, "a float or double for `is nan`", kind)
+            if data_type not in _FLOATS:
+                raise _unsuited_error(column, "a float or double for `is nan`", data_type)
             return predicate
         case ex.StartsWith(column, prefix, _):
-            if kind != PrimitiveType(Kind.STRING):
-                raise _unsuited(column, "a string for `starts with`", kind)
-            return replace(predicate, prefix=convert(prefix, column, kind))
+            if data_type != PrimitiveType(Kind.STRING):
+                raise _unsuited_error(column, "a string for `starts with`", data_type)
+            return replace(predicate, prefix=convert(prefix, column, data_type))
 
 
-def require_simple(column: str, kind: Type) -> None:
+def require_simple(column: str, data_type: Type) -> None:
     """Raise unless the type has literals: it is neither nested nor opaque."""
-    simple = isinstance(kind, PrimitiveType | DecimalType | FixedType)
-    if not simple or (isinstance(kind, PrimitiveType) and kind.kind in _WITHOUT_LITERALS):
-        raise _unsuited(column, "a simple type; other types can only be tested for null", kind)
+    simple = isinstance(data_type, PrimitiveType | DecimalType | FixedType)
+    if not simple or (isinstance(data_type, PrimitiveType) and data_type.kind in _WITHOUT_LITERALS):
+        raise _unsuited_error(column, "a simple type; other types can only be tested for null", data_type)
 
 
-def parse_typed(literal: ex.Literal, column: str, kind: Type, parameters: Mapping[str, str]) -> ex.Typed:
+def parse_typed(literal: ex.Literal, column: str, data_type: Type, parameters: Mapping[str, str]) -> ex.BoundLiteral:
     """The literal, or the parameter's value, in the column's type. Raises if it has another form or is missing."""
     match literal:
-        case ex.Typed():
+        case ex.BoundLiteral():
             raise AssertionError("a bound filter is not bound again")
         case ex.Parameter(name):
             if name not in parameters:
@@ -135,26 +135,28 @@ def parse_typed(literal: ex.Literal, column: str, kind: Type, parameters: Mappin
                 raise Code.PARAMETERS_INVALID(reason="parameter_missing", expected=name, got=got)
             text = parameters[name]
         case ex.Boolean():
-            _require_spelling(literal, column, kind)
+            _require_spelling(literal, column, data_type)
             text = str(literal)
         case ex.Text(text) | ex.Number(text):
-            _require_spelling(literal, column, kind)
-    value = parse_literal(text, kind)
-    spelling = canonical_literal(value, kind)
+            _require_spelling(literal, column, data_type)
+    value = parse_literal(text, data_type)
+    spelling = canonical_literal(value, data_type)
     if spelling is None:
         raise AssertionError("a parsed literal has a canonical text")
-    return ex.Typed(value, spelling, kind)
+    return ex.BoundLiteral(value, spelling, data_type)
 
 
-def _require_spelling(literal: ex.Text | ex.Number | ex.Boolean, column: str, kind: Type) -> None:
+def _require_spelling(literal: ex.Text | ex.Number | ex.Boolean, column: str, data_type: Type) -> None:
     """Raise unless the literal has the form of the column's type. A quoted number, for example, is a text."""
     descriptions = {ex.Number: "a number", ex.Boolean: "true or false", ex.Text: "a quoted text"}
-    form = ex.Number if is_numeric(kind) else ex.Boolean if is_boolean(kind) else ex.Text
+    form: type[ex.Text | ex.Number | ex.Boolean] = ex.Number if is_numeric(data_type) else ex.Text
+    if is_boolean(data_type):
+        form = ex.Boolean
     if not isinstance(literal, form):
-        wanted = f"{descriptions[form]} for {ascii(column)[1:-1]} of {kind}"
+        wanted = f"{descriptions[form]} for {ascii(column)[1:-1]} of {data_type}"
         raise Code.FILTER_INVALID(reason="literal_invalid", expected=wanted, got=ascii(str(literal)[:80])[1:-1])
 
 
-def _unsuited(column: str, expected: str, kind: Type) -> InputError:
+def _unsuited_error(column: str, expected: str, data_type: Type) -> InputError:
     message = f"column {ascii(column)[1:-1][:80]} does not support this predicate"
-    return InputError("predicate_unsuited", message, expected=expected, got=str(kind)[:120])
+    return InputError("predicate_unsuited", message, expected=expected, got=str(data_type)[:120])

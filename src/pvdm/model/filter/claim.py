@@ -1,4 +1,4 @@
-"""Claims: the part of a target that an append workload reserves, as a range of bytes with the order of the values."""
+"""Claims: the part of a target that an append workload reserves, as a range of encoded values of one column."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _INTEGER_TYPES: Final = frozenset(
 _DECIMAL: Final = re.compile(r"decimal\((\d{1,2}), ?(\d{1,2})\)")
 _DECIMAL_BYTES: Final = 33  # enough for 76 digits and the sign
 _LONG_LAST: Final = 2**63 - 1
-_NULL: Final = b"\x00"
-_VALUE: Final = b"\x01"
+_NULL: Final = b"\x00"  # the encoding of null: it sorts before all values
+_VALUE: Final = b"\x01"  # the first byte of every value's encoding
 _ABOVE_VALUES: Final = b"\x02"
 
 ClaimValue = bool | int | str | bytes | uuid.UUID | None
@@ -33,8 +33,9 @@ ClaimValue = bool | int | str | bytes | uuid.UUID | None
 class Claim:
     """A half-open range of one column's values. Without `upper` it has no end; without a column it is everything.
 
-    `lower` and `upper` are encoded values, `kind` is the encoding, and `text` is the claim for people. Only claims
-    with the same `column` are compared: the column's name, or after `of_column` its identity, as in `target field 3`.
+    `lower` and `upper` are encoded values, `kind` is the encoding, and `text` is the claim for people. `column` is the
+    column's name, or after `of_column` its identity, as in `target field 3`. Ranges are compared only if `column` and
+    `kind` are the same; all other claims count as overlapping.
     """
 
     column: str | None
@@ -52,7 +53,8 @@ class Claim:
     def value(cls, column: str, column_type: str, value: ClaimValue) -> Claim:
         """The rows with exactly this value in the column; None is null."""
         key = _encode(column_type, value)
-        return cls(column, _kind(column_type), key, key + b"\x00", f"{column} = {value_text(column_type, value)}")
+        text = f"{column} = {value_text(column_type, value)}"
+        return cls(column, _encoding_of(column_type), key, key + b"\x00", text)
 
     @classmethod
     def between(
@@ -66,14 +68,14 @@ class Claim:
         after_upper: bool = False,
     ) -> Claim:
         """Values from `lower`, or from just after it, to just before `upper`, or just after it. None is no bound."""
-        low = _VALUE if lower is None else edge(column_type, lower, after_lower)
-        high = _ABOVE_VALUES if upper is None else edge(column_type, upper, after_upper)
+        low = _VALUE if lower is None else edge(column_type, lower, after=after_lower)
+        high = _ABOVE_VALUES if upper is None else edge(column_type, upper, after=after_upper)
         first, last = value_text(column_type, lower), value_text(column_type, upper)
         if low >= high:
             raise Code.CLAIM_INVALID(expected="a lower bound below the upper one", got=f"{first} to {last}")
         above = "" if lower is None else f"{first} {'<' if after_lower else '<='} "
         below = "" if upper is None else f" {'<=' if after_upper else '<'} {last}"
-        return cls(column, _kind(column_type), low, high, f"{above}{column}{below}")
+        return cls(column, _encoding_of(column_type), low, high, f"{above}{column}{below}")
 
     def of_column(self, identity: str) -> Claim:
         """The same range of the column with this identity. `text` keeps the column's name."""
@@ -88,7 +90,7 @@ def way_to_publish_rest(claim: str) -> str:
     )
 
 
-def _kind(column_type: str) -> str:
+def _encoding_of(column_type: str) -> str:
     """The encoding of a type's values. A wider type has the same one, so that a widened column keeps its claims."""
     if column_type in ("int", "long"):
         return "integer"
@@ -102,25 +104,25 @@ def _kind(column_type: str) -> str:
 
 
 def _encode(column_type: str, value: ClaimValue) -> bytes:
-    """Bytes with the order of the values."""
-    kind = _kind(column_type)
+    """Bytes with the order of the values; null comes first."""
+    encoding = _encoding_of(column_type)
     if value is None:
         return _NULL
-    match kind, value:
+    match encoding, value:
         case "boolean", bool():
             body = b"\x01" if value else b"\x00"
         case _, bool():
             raise Code.CLAIM_INVALID(expected=column_type, got="a boolean")
         case "string", str():
-            body = _utf8(value)
+            body = _encode_text(value)
         case "uuid", uuid.UUID():
             body = value.bytes
         case "binary", bytes():
             body = value
-        case _, int() if kind.startswith("decimal"):
-            body = _integer(value, _DECIMAL_BYTES)
-        case _, int() if kind == "integer" or kind in _INTEGER_TYPES:
-            body = _integer(value, 8)
+        case _, int() if encoding.startswith("decimal"):
+            body = _encode_integer(value, _DECIMAL_BYTES)
+        case _, int() if encoding == "integer" or encoding in _INTEGER_TYPES:
+            body = _encode_integer(value, 8)
         case _:
             raise Code.CLAIM_INVALID(expected=f"a value of type {column_type}", got=type(value).__name__)
     if len(body) > CLAIM_VALUE_MAX_BYTES:
@@ -128,19 +130,19 @@ def _encode(column_type: str, value: ClaimValue) -> bytes:
     return _VALUE + body
 
 
-def edge(column_type: str, value: ClaimValue, after: bool) -> bytes:
+def edge(column_type: str, value: ClaimValue, *, after: bool) -> bytes:
     """The encoded begin or end of a range: just before the value, or just after it, where a zero byte follows it."""
     return _encode(column_type, value) + (b"\x00" if after else b"")
 
 
-def _integer(value: int, width: int) -> bytes:
+def _encode_integer(value: int, width: int) -> bytes:
     try:
-        return (value + (1 << (8 * width - 1))).to_bytes(width, "big")
+        return (value + (1 << (8 * width - 1))).to_bytes(width, "big")  # shifted, so that no value is negative
     except OverflowError:
         raise Code.CLAIM_INVALID(expected=f"a number of {width} bytes", got=str(value)[:40]) from None
 
 
-def _utf8(value: str) -> bytes:
+def _encode_text(value: str) -> bytes:
     try:
         return value.encode()
     except UnicodeEncodeError:

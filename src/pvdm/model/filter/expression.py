@@ -12,7 +12,7 @@ from uuid import UUID
 from pvdm.model.schema import Type
 
 LiteralValue = bool | int | float | str | bytes | Decimal | UUID
-"""Dates are days since 1970. Timestamps count from 1970, times from midnight, in micro- or nanoseconds (Iceberg)."""
+"""Dates are days since 1970. Timestamps count from 1970, times from midnight, in micro- or nanoseconds by the type."""
 
 
 class Operator(Enum):
@@ -58,7 +58,7 @@ class Boolean:
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A parameter of the workload."""
+    """A parameter of the workload; binding replaces it by its value."""
 
     name: str
 
@@ -67,7 +67,7 @@ class Parameter:
 
 
 @dataclass(frozen=True, slots=True)
-class Typed:
+class BoundLiteral:
     """A literal that was converted to its column's type, with its canonical spelling. Only bound filters have it."""
 
     value: LiteralValue
@@ -78,12 +78,12 @@ class Typed:
         return str(self.spelling)
 
 
-Literal = Text | Number | Boolean | Parameter | Typed
+Literal = Text | Number | Boolean | Parameter | BoundLiteral
 
 
-def require_typed(literal: Literal) -> Typed:
+def require_typed(literal: Literal) -> BoundLiteral:
     """The literal of a bound filter."""
-    if not isinstance(literal, Typed):
+    if not isinstance(literal, BoundLiteral):
         raise AssertionError("a filter is bound before it is used")
     return literal
 
@@ -105,7 +105,7 @@ class Compare:
     literal: Literal
 
     def __str__(self) -> str:
-        return f"{quoted(self.column)} {self.operator.value} {self.literal}"
+        return f"{quote_column(self.column)} {self.operator.value} {self.literal}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,12 +118,12 @@ class OneOf:
 
     def __str__(self) -> str:
         listed = ", ".join(str(each) for each in self.literals)
-        return f"{quoted(self.column)} {'not ' if self.negated else ''}in ({listed})"
+        return f"{quote_column(self.column)} {'not ' if self.negated else ''}in ({listed})"
 
 
 @dataclass(frozen=True, slots=True)
-class _Is:
-    """A test of a column without a literal."""
+class _ColumnTest:
+    """A test of a column without a literal: `is` and a word."""
 
     word: ClassVar[str]
 
@@ -131,17 +131,17 @@ class _Is:
     negated: bool = False
 
     def __str__(self) -> str:
-        return f"{quoted(self.column)} is {'not ' if self.negated else ''}{self.word}"
+        return f"{quote_column(self.column)} is {'not ' if self.negated else ''}{self.word}"
 
 
-class IsNull(_Is):
+class IsNull(_ColumnTest):
     """Whether a column holds no value; never unknown."""
 
     __slots__ = ()
     word = "null"
 
 
-class IsNan(_Is):
+class IsNan(_ColumnTest):
     """Whether a float is not a number; false where it is null, as in Spark."""
 
     __slots__ = ()
@@ -153,11 +153,11 @@ class StartsWith:
     """Whether a text begins with another, code point by code point; unknown where the column is null."""
 
     column: str
-    prefix: Text | Parameter | Typed
+    prefix: Text | Parameter | BoundLiteral
     negated: bool = False
 
     def __str__(self) -> str:
-        return f"{quoted(self.column)} {'not ' if self.negated else ''}starts with {self.prefix}"
+        return f"{quote_column(self.column)} {'not ' if self.negated else ''}starts with {self.prefix}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,12 +167,12 @@ class Not:
     part: Expression
 
     def __str__(self) -> str:
-        return f"not {_within(self.part)}"
+        return f"not {_parenthesize(self.part)}"
 
 
 @dataclass(frozen=True, slots=True)
-class _Joined:
-    """At least two parts, joined by a word."""
+class _Junction:
+    """At least two parts, joined by the word `and` or `or`."""
 
     word: ClassVar[str]
 
@@ -180,20 +180,20 @@ class _Joined:
 
     def __post_init__(self) -> None:
         if len(self.parts) < 2:
-            raise AssertionError("a conjunction has at least two parts")
+            raise AssertionError("`and` and `or` join at least two parts")
 
     def __str__(self) -> str:
-        return f" {self.word} ".join(map(_within, self.parts))
+        return f" {self.word} ".join(map(_parenthesize, self.parts))
 
 
-class And(_Joined):
+class And(_Junction):
     """All of at least two parts."""
 
     __slots__ = ()
     word = "and"
 
 
-class Or(_Joined):
+class Or(_Junction):
     """At least one of two or more parts."""
 
     __slots__ = ()
@@ -247,7 +247,7 @@ def parameters_of(expression: Expression) -> tuple[str, ...]:
     return tuple(sorted(found))
 
 
-def quoted(column: str) -> str:
+def quote_column(column: str) -> str:
     """A column as the grammar reads it, in backquotes only if needed."""
     plain = column.isascii() and column.replace("_", "a").isalnum() and not column[:1].isdigit()
     return column if plain and column.lower() not in KEYWORDS else "`" + column.replace("`", "``") + "`"
@@ -256,8 +256,8 @@ def quoted(column: str) -> str:
 KEYWORDS = frozenset(
     {"and", "or", "not", "in", "is", "null", "nan", "starts", "with", "true", "false", "between", "like"}
 )
-"""Words of the grammar, and SQL's `between` and `like`, which would mislead as names of columns."""
+"""Words of the grammar, and SQL's `between` and `like`: a column of such a name is written in backquotes."""
 
 
-def _within(part: Expression) -> str:
-    return f"({part})" if isinstance(part, _Joined) else str(part)
+def _parenthesize(part: Expression) -> str:
+    return f"({part})" if isinstance(part, _Junction) else str(part)

@@ -23,7 +23,7 @@ _STAMP: Final = re.compile(rf"(\d{{4}}-\d{{2}}-\d{{2}})[T ]{_CLOCK}(Z|[+-](?:0\d
 _UUID: Final = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}", re.ASCII)
 _HEX: Final = re.compile(r"(?:[0-9a-fA-F]{2})*", re.ASCII)
 _BITS: Final = {Kind.INT: 31, Kind.LONG: 63}  # without the sign
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)  # Unix's, from which dates and timestamps count
 _FIRST_DAY: Final = date.min.toordinal() - _EPOCH.toordinal()
 _LAST_DAY: Final = date.max.toordinal() - _EPOCH.toordinal()
 _DAY_SECONDS: Final = 86_400
@@ -32,20 +32,20 @@ _ZONED: Final = frozenset({Kind.TIMESTAMPTZ, Kind.TIMESTAMPTZ_NS})
 _NUMERIC: Final = frozenset({Kind.INT, Kind.LONG, Kind.FLOAT, Kind.DOUBLE})
 
 
-def parse_literal(text: str, kind: Type) -> LiteralValue:
+def parse_literal(text: str, data_type: Type) -> LiteralValue:
     """The value that the text means in this type. Raises `literal_invalid`."""
     try:
-        value = _parse(text, kind)
+        value = _parse_as(text, data_type)
     except (ValueError, OverflowError):
         value = None
     if value is None:
-        raise _invalid(kind, text)
+        raise _invalid_literal(data_type, text)
     return value
 
 
-def literal_text(value: LiteralValue, kind: Type) -> str | None:
+def literal_text(value: LiteralValue, data_type: Type) -> str | None:
     """The canonical text of a value; None if there is none, as for an infinity or the year 10000."""
-    match kind, value:
+    match data_type, value:
         case PrimitiveType(Kind.BOOLEAN), bool():
             return "true" if value else "false"
         case PrimitiveType(Kind.STRING), str():
@@ -53,61 +53,61 @@ def literal_text(value: LiteralValue, kind: Type) -> str | None:
         case PrimitiveType(Kind.INT | Kind.LONG), int():
             return str(value)
         case PrimitiveType(Kind.FLOAT | Kind.DOUBLE), float():
-            return repr(value + 0.0) if math.isfinite(value) else None
+            return repr(value + 0.0) if math.isfinite(value) else None  # + 0.0 turns -0.0 into 0.0
         case PrimitiveType(Kind.DATE), int():
-            return _date_text(value) if _FIRST_DAY <= value <= _LAST_DAY else None
+            return _format_date(value) if _FIRST_DAY <= value <= _LAST_DAY else None
         case PrimitiveType(Kind.TIME | Kind.TIME_NS as unit), int():
             seconds, fraction = divmod(value, _units_per_second(unit))
-            return _clock_text(seconds, fraction, unit) if 0 <= seconds < _DAY_SECONDS else None
+            return _format_clock(seconds, fraction, unit) if 0 <= seconds < _DAY_SECONDS else None
         case PrimitiveType(Kind.TIMESTAMP | Kind.TIMESTAMPTZ | Kind.TIMESTAMP_NS | Kind.TIMESTAMPTZ_NS as unit), int():
-            return _stamp_text(value, unit)
+            return _format_timestamp(value, unit)
         case PrimitiveType(Kind.UUID), UUID():
             return str(value)
         case PrimitiveType(Kind.BINARY) | FixedType(), bytes():
             return value.hex()
         case DecimalType(), Decimal():
             return f"{value:f}"
-    raise AssertionError(f"no value of {kind}: {type(value).__name__}")
+    raise AssertionError(f"no value of {data_type}: {type(value).__name__}")
 
 
-def canonical_literal(value: LiteralValue, kind: Type) -> Text | Number | Boolean | None:
+def canonical_literal(value: LiteralValue, data_type: Type) -> Text | Number | Boolean | None:
     """The literal of a value in canonical form; None if the grammar has none."""
-    text = literal_text(value, kind)
+    text = literal_text(value, data_type)
     if text is None:
         return None
-    if is_boolean(kind):
+    if is_boolean(data_type):
         return Boolean(text == "true")
-    return Number(text) if is_numeric(kind) else Text(text)
+    return Number(text) if is_numeric(data_type) else Text(text)
 
 
-def is_numeric(kind: Type) -> bool:
+def is_numeric(data_type: Type) -> bool:
     """Whether the type's literals are numbers, written without quotes."""
-    return isinstance(kind, DecimalType) or (isinstance(kind, PrimitiveType) and kind.kind in _NUMERIC)
+    return isinstance(data_type, DecimalType) or (isinstance(data_type, PrimitiveType) and data_type.kind in _NUMERIC)
 
 
-def is_boolean(kind: Type) -> bool:
+def is_boolean(data_type: Type) -> bool:
     """Whether the type's literals are `true` and `false`."""
-    return kind == PrimitiveType(Kind.BOOLEAN)
+    return data_type == PrimitiveType(Kind.BOOLEAN)
 
 
-def _parse(text: str, kind: Type) -> LiteralValue | None:
-    match kind:
+def _parse_as(text: str, data_type: Type) -> LiteralValue | None:
+    match data_type:
         case PrimitiveType(Kind.STRING):
             text.encode()  # raises for a lone surrogate
             return text
         case PrimitiveType(Kind.BOOLEAN):
             return {"true": True, "false": False}.get(text)
         case PrimitiveType(Kind.INT | Kind.LONG as width):
-            return _integer(text, _BITS[width])
+            return _parse_integer(text, _BITS[width])
         case PrimitiveType(Kind.FLOAT | Kind.DOUBLE as width):
-            return _float(text, single=width is Kind.FLOAT)
+            return _parse_float(text, single=width is Kind.FLOAT)
         case PrimitiveType(Kind.DATE):
-            return _days(text) if _DATE.fullmatch(text) else None
+            return _parse_days(text) if _DATE.fullmatch(text) else None
         case PrimitiveType(Kind.TIME | Kind.TIME_NS as unit):
             found = _TIME.fullmatch(text)
-            return None if found is None else _clock(found[1], found[2], found[3], unit)
+            return None if found is None else _parse_clock(found[1], found[2], found[3], unit)
         case PrimitiveType(Kind.TIMESTAMP | Kind.TIMESTAMPTZ | Kind.TIMESTAMP_NS | Kind.TIMESTAMPTZ_NS as unit):
-            return _timestamp(text, unit)
+            return _parse_timestamp(text, unit)
         case PrimitiveType(Kind.UUID):
             return UUID(text) if _UUID.fullmatch(text) else None
         case PrimitiveType(Kind.BINARY):
@@ -115,43 +115,43 @@ def _parse(text: str, kind: Type) -> LiteralValue | None:
         case FixedType(length):
             return bytes.fromhex(text) if _HEX.fullmatch(text) and len(text) == 2 * length else None
         case DecimalType(precision, scale):
-            return _decimal(text, precision, scale)
+            return _parse_decimal(text, precision, scale)
         case _:
             return None
 
 
-def _integer(text: str, bits: int) -> int | None:
+def _parse_integer(text: str, bits: int) -> int | None:
     found = int(text) if _INTEGER.fullmatch(text) else None
     return found if found is not None and -(1 << bits) <= found < 1 << bits else None
 
 
-def _digits(text: str) -> tuple[str, str, str, int] | None:
-    """Sign, digits before and after the point, exponent; at least one digit."""
+def _split_number(text: str) -> tuple[str, str, str, int] | None:
+    """Sign, digits before and after the point, and exponent; None if the text is no number."""
     found = _NUMBER.fullmatch(text)
-    if found is None or not (found[2] or found[3]):
+    if found is None:
         return None
-    return found[1], found[2] or "", found[3] or "", int(found[4] or 0)
+    sign, whole, fraction, exponent = found.groups(default="")
+    return (sign, whole, fraction, int(exponent or 0)) if whole or fraction else None
 
 
-def _float(text: str, *, single: bool) -> float | None:
-    if _digits(text) is None:
+def _parse_float(text: str, *, single: bool) -> float | None:
+    if _split_number(text) is None:
         return None
     found = float(text)
     if single and math.isfinite(found):
         found = float(struct.unpack("<f", struct.pack("<f", found))[0])
-    # Negative zero equals zero, and gets the same text.
-    return found + 0.0 if math.isfinite(found) else None
+    return found + 0.0 if math.isfinite(found) else None  # -0.0 + 0.0 is 0.0: both zeros get the same text
 
 
-def _decimal(text: str, precision: int, scale: int) -> Decimal | None:
-    """Computed by digits, because decimal arithmetic would round to its context."""
-    parts = _digits(text)
+def _parse_decimal(text: str, precision: int, scale: int) -> Decimal | None:
+    """The decimal of this scale; None if a digit would be lost. Decimal arithmetic is not used, because it rounds."""
+    parts = _split_number(text)
     if parts is None:
         return None
     sign, whole, fraction, exponent = parts
     unscaled, places = int(whole + fraction), len(fraction) - exponent
     if unscaled == 0:
-        places = scale
+        places = scale  # zero has any number of places
     if places < scale:
         unscaled *= 10 ** (scale - places)
     elif places > scale:
@@ -164,11 +164,11 @@ def _decimal(text: str, precision: int, scale: int) -> Decimal | None:
     return Decimal((int(sign == "-" and unscaled != 0), tuple(map(int, digits)), -scale))
 
 
-def _days(text: str) -> int:
+def _parse_days(text: str) -> int:
     return date.fromisoformat(text).toordinal() - _EPOCH.toordinal()
 
 
-def _date_text(days: int) -> str:
+def _format_date(days: int) -> str:
     return date.fromordinal(days + _EPOCH.toordinal()).isoformat()
 
 
@@ -176,8 +176,8 @@ def _units_per_second(unit: Kind) -> int:
     return 10**9 if unit in _NANOS else 10**6
 
 
-def _clock(hours_and_minutes: str, seconds: str | None, fraction: str | None, unit: Kind) -> int | None:
-    """The time since midnight in the unit of the type; None if the fraction has more digits than the unit."""
+def _parse_clock(hours_and_minutes: str, seconds: str | None, fraction: str | None, unit: Kind) -> int | None:
+    """The time since midnight in micro- or nanoseconds, by the type; None if the fraction has too many digits."""
     width = 9 if unit in _NANOS else 6
     padded = (fraction or "").ljust(width, "0")
     if padded[width:].strip("0"):
@@ -186,36 +186,38 @@ def _clock(hours_and_minutes: str, seconds: str | None, fraction: str | None, un
     return total * _units_per_second(unit) + int(padded[:width])
 
 
-def _clock_text(seconds: int, fraction: int, unit: Kind) -> str:
+def _format_clock(seconds: int, fraction: int, unit: Kind) -> str:
     digits = f"{fraction:0{9 if unit in _NANOS else 6}d}".rstrip("0")
     minutes, second = divmod(seconds, 60)
     return f"{minutes // 60:02d}:{minutes % 60:02d}:{second:02d}" + (f".{digits}" if digits else "")
 
 
-def _timestamp(text: str, unit: Kind) -> int | None:
+def _parse_timestamp(text: str, unit: Kind) -> int | None:
     found = _STAMP.fullmatch(text)
-    if found is None or (found[5] is not None) != (unit in _ZONED):
+    if found is None:
         return None
-    within = _clock(found[2], found[3], found[4], unit)
-    if within is None:
+    day, hours_and_minutes, seconds, fraction, zone = found.groups()
+    within_day = _parse_clock(hours_and_minutes, seconds, fraction, unit)
+    if (zone is not None) != (unit in _ZONED) or within_day is None:
         return None
-    value = (_days(found[1]) * _DAY_SECONDS - _offset_seconds(found[5])) * _units_per_second(unit) + within
-    return value if -(2**63) <= value < 2**63 and _stamp_text(value, unit) is not None else None
+    midnight_seconds = _parse_days(day) * _DAY_SECONDS - _parse_offset_seconds(zone)
+    value = midnight_seconds * _units_per_second(unit) + within_day
+    return value if -(2**63) <= value < 2**63 and _format_timestamp(value, unit) is not None else None
 
 
-def _offset_seconds(zone: str | None) -> int:
+def _parse_offset_seconds(zone: str | None) -> int:
     if zone is None or zone == "Z":
         return 0
     seconds = int(zone[1:3]) * 3600 + int(zone[4:]) * 60
     return -seconds if zone[0] == "-" else seconds
 
 
-def _stamp_text(value: int, unit: Kind) -> str | None:
+def _format_timestamp(value: int, unit: Kind) -> str | None:
     seconds, fraction = divmod(value, _units_per_second(unit))
     days, within = divmod(seconds, _DAY_SECONDS)
     if not _FIRST_DAY <= days <= _LAST_DAY:
         return None
-    return f"{_date_text(days)}T{_clock_text(within, fraction, unit)}" + ("Z" if unit in _ZONED else "")
+    return f"{_format_date(days)}T{_format_clock(within, fraction, unit)}" + ("Z" if unit in _ZONED else "")
 
 
 _FORMS: Final = {
@@ -231,9 +233,9 @@ _FORMS: Final = {
 }
 
 
-def _invalid(kind: Type, text: str) -> PvdmError:
-    form = _FORMS.get(kind.kind) if isinstance(kind, PrimitiveType) else None
-    if isinstance(kind, FixedType):
+def _invalid_literal(data_type: Type, text: str) -> PvdmError:
+    form = _FORMS.get(data_type.kind) if isinstance(data_type, PrimitiveType) else None
+    if isinstance(data_type, FixedType):
         form = _FORMS[Kind.BINARY]
-    expected = f"a value of {kind}" + (f", as {form}" if form else "")
+    expected = f"a value of {data_type}" + (f", as {form}" if form else "")
     return Code.FILTER_INVALID(reason="literal_invalid", expected=expected, got=ascii(text[:80]))

@@ -1,4 +1,4 @@
-"""Parses the text of a filter. A syntax error has the position of the character."""
+"""Parses the text of a filter. A syntax error names the position of the character where it is."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ _TOKEN: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class _Token:
-    kind: str
+    kind: str  # a group of `_TOKEN`, or `keyword` or `end`
     text: str
-    position: int
+    position: int  # of its first character, from 0
 
     def __str__(self) -> str:
         return self.text or "the end"
@@ -56,7 +56,7 @@ def _tokenize(text: str) -> list[_Token]:
     while position < len(text):
         match = _TOKEN.match(text, position)
         if match is None:
-            raise _no_token(text, position)
+            raise _no_token_error(text, position)
         kind = str(match.lastgroup)
         if kind == "word" and match[0].lower() in ex.KEYWORDS:
             found.append(_Token("keyword", match[0].lower(), position))
@@ -84,44 +84,45 @@ class _Parser:
         self._at += 1
         return token
 
-    def _skip(self, text: str) -> bool:
+    def _accept(self, text: str) -> bool:
+        """Whether the next token is this keyword or mark. If it is, take it."""
         found = self._next.kind in ("keyword", "mark") and self._next.text == text
         if found:
             self._at += 1
         return found
 
     def _require(self, text: str) -> None:
-        if not self._skip(text):
-            raise self._unexpected(f"`{text}`")
+        if not self._accept(text):
+            raise self._unexpected_error(f"`{text}`")
 
-    def _unexpected(self, expected: str) -> InputError:
-        return _invalid(expected, str(self._next), self._next.position)
+    def _unexpected_error(self, expected: str) -> InputError:
+        return _syntax_error(expected, str(self._next), self._next.position)
 
     def require_end(self) -> None:
         """The whole filter was read."""
         if self._next.kind != "end":
-            raise self._unexpected("`and`, `or`, or the end")
+            raise self._unexpected_error("`and`, `or`, or the end")
 
     def parse_or(self, depth: int) -> ex.Expression:
         """Parts joined by `or`; each part may be joined by `and`."""
         return self._parse_joined(ex.Or, lambda: self._parse_joined(ex.And, lambda: self._parse_not(depth)))
 
-    def _parse_joined(self, kind: type[ex.And] | type[ex.Or], read: Callable[[], ex.Expression]) -> ex.Expression:
-        parts = [read()]
-        while self._skip(kind.word):
-            parts.append(read())
-        return parts[0] if len(parts) == 1 else kind(tuple(parts))
+    def _parse_joined(self, junction: type[ex.And | ex.Or], parse: Callable[[], ex.Expression]) -> ex.Expression:
+        parts = [parse()]
+        while self._accept(junction.word):
+            parts.append(parse())
+        return parts[0] if len(parts) == 1 else junction(tuple(parts))
 
     def _parse_not(self, depth: int) -> ex.Expression:
         if depth > EXPRESSION_DEPTH_MAX:
-            raise _invalid(f"at most {EXPRESSION_DEPTH_MAX} levels", "more", self._next.position)
-        if self._skip("not"):
+            raise _syntax_error(f"at most {EXPRESSION_DEPTH_MAX} levels", "more", self._next.position)
+        if self._accept("not"):
             return ex.Not(self._parse_not(depth + 1))
-        if self._skip("("):
+        if self._accept("("):
             found = self.parse_or(depth + 1)
             self._require(")")
             return found
-        if self._skip("true"):
+        if self._accept("true"):
             return ex.Always()
         return self._parse_predicate()
 
@@ -131,32 +132,32 @@ class _Parser:
             sign = self._take().text
             operator = ex.Operator("!=" if sign == "<>" else sign)
             return ex.Compare(column, operator, self._parse_literal())
-        if self._skip("is"):
-            negated = self._skip("not")
-            if self._skip("null"):
+        if self._accept("is"):
+            negated = self._accept("not")
+            if self._accept("null"):
                 return ex.IsNull(column, negated)
-            if self._skip("nan"):
+            if self._accept("nan"):
                 return ex.IsNan(column, negated)
-            raise self._unexpected("`null` or `nan`")
-        negated = self._skip("not")
-        if self._skip("in"):
+            raise self._unexpected_error("`null` or `nan`")
+        negated = self._accept("not")
+        if self._accept("in"):
             return ex.OneOf(column, self._parse_list(), negated)
-        if self._skip("starts"):
+        if self._accept("starts"):
             self._require("with")
             return ex.StartsWith(column, self._parse_prefix(), negated)
-        raise self._unexpected("a comparison, `is`, `in` or `starts with`")
+        raise self._unexpected_error("a comparison, `is`, `in` or `starts with`")
 
     def _parse_column(self) -> str:
         if self._next.kind == "word":
             return self._take().text
         if self._next.kind == "column":
             return self._take().text[1:-1].replace("``", "`")
-        raise self._unexpected("a column")
+        raise self._unexpected_error("a column")
 
     def _parse_list(self) -> tuple[ex.Literal, ...]:
         self._require("(")
         found = [self._parse_literal()]
-        while self._skip(","):
+        while self._accept(","):
             found.append(self._parse_literal())
         self._require(")")
         return tuple(found)
@@ -164,13 +165,13 @@ class _Parser:
     def _parse_prefix(self) -> ex.Text | ex.Parameter:
         found = self._parse_literal()
         if not isinstance(found, ex.Text | ex.Parameter):
-            raise _invalid("a quoted text or a parameter", str(found), self._tokens[self._at - 1].position)
+            raise _syntax_error("a quoted text or a parameter", str(found), self._tokens[self._at - 1].position)
         return found
 
     def _parse_literal(self) -> ex.Literal:
         self._literals += 1
         if self._literals > LITERALS_MAX:
-            raise _invalid(f"at most {LITERALS_MAX} literals", "more", self._next.position)
+            raise _syntax_error(f"at most {LITERALS_MAX} literals", "more", self._next.position)
         token = self._next
         literal: ex.Literal
         if token.kind == "text":
@@ -182,7 +183,7 @@ class _Parser:
         elif token.kind == "keyword" and token.text in ("true", "false"):
             literal = ex.Boolean(token.text == "true")
         else:
-            raise self._unexpected("a literal")
+            raise self._unexpected_error("a literal")
         self._take()
         return literal
 
@@ -191,7 +192,7 @@ _GRAMMAR: Final = "the grammar is closed: comparisons, in, is null, is nan, star
 _TOP_LEVEL: Final = "filters look at whole columns; a column whose own name has a dot is written in backquotes"
 
 
-def _invalid(expected: str, got: str, position: int, hint: str = _GRAMMAR) -> InputError:
+def _syntax_error(expected: str, got: str, position: int, hint: str = _GRAMMAR) -> InputError:
     return InputError(
         "expression_invalid",
         f"the filter cannot be read at character {position + 1}",
@@ -202,15 +203,16 @@ def _invalid(expected: str, got: str, position: int, hint: str = _GRAMMAR) -> In
     )
 
 
-def _no_token(text: str, position: int) -> InputError:
+def _no_token_error(text: str, position: int) -> InputError:
     """The error for text where no token begins. It names the likely mistake."""
     rest = text[position:]
     if rest.startswith("``"):
-        return _invalid("a name in the backquotes", "none", position)
+        return _syntax_error("a name in the backquotes", "none", position)
     if rest[0] in "'`":
-        return _invalid(f"the closing {rest[0]}", "the end", len(text))
+        return _syntax_error(f"the closing {rest[0]}", "the end", len(text))
     if rest[0] == "." and position and (text[position - 1].isalnum() or text[position - 1] in "_`"):
-        return _invalid("a column of the table itself", "a field inside a column", position, hint=_TOP_LEVEL)
+        return _syntax_error("a column of the table itself", "a field inside a column", position, hint=_TOP_LEVEL)
     if rest.startswith("$"):
-        return _invalid("a parameter as ${name}", rest.split()[0], position)
-    return _invalid("a name, a literal, an operator or a bracket", re.split(r"[\s(),]", rest)[0] or rest[0], position)
+        return _syntax_error("a parameter as ${name}", rest.split()[0], position)
+    word = re.split(r"[\s(),]", rest)[0] or rest[0]
+    return _syntax_error("a name, a literal, an operator or a bracket", word, position)

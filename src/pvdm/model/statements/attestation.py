@@ -1,4 +1,4 @@
-"""Source attestation: a source's signed row count of one snapshot, and a commitment to the rows (spec/digest.md)."""
+"""Source attestation: a source's signed statement about the rows of one of its snapshots (spec/digest.md)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pvdm.model.statements.table import TableRef
 
 @dataclass(frozen=True, slots=True)
 class SourceAttestation(Document, title="the source attestation"):
-    """The row count of one source snapshot, and a commitment to its digest under a key that no producer has."""
+    """The row count of one source snapshot, and a commitment (a keyed hash) to its digest. No producer has the key."""
 
     attestor: Identity
     table: TableRef

@@ -28,14 +28,14 @@ class BreakGlass(Document, title="the break-glass statement"):
     operator: Identity
     reason: Text
     table: TableRef
-    base_snapshot_id: Long | None
+    base_snapshot_id: Long | None  # as in the FAIL proof; None: `main` was empty
     fail_proof_id: Sha256
-    file_hashes: Annotated[tuple[str, ...], FieldType(Fields.texts, list, _require_hashes)]
+    file_hashes: Annotated[tuple[str, ...], FieldType(Fields.texts, list, _require_hashes)]  # of the staged files
     nonce: Random
     issued_at: Number
     expires_at: Number
 
     def require_consistent(self) -> None:
-        """An override is short-lived, so that none is made in advance and kept."""
+        """An override expires within a day, so that none is signed in advance."""
         lifetime = self.expires_at - self.issued_at
         require_lifetime(lifetime, OVERRIDE_LIFETIME_MAX_MICROS, "override_lifetime_invalid", "the override")

@@ -31,7 +31,7 @@ from pvdm.model.statements.verdict import Verdict
 ATTEMPT_NUMBER_MAX: Final = 1_000_000
 CHECKS_MAX: Final = 1_000
 FILES_MAX: Final = 20_000
-# The names belong to pvdm.digest.plan, which this package may not import. A test compares both lists.
+# pvdm.digest.plan defines these names, but this package may not import it. A test compares both lists.
 MODES: Final = ("stored", "portable")
 CONSTRUCTIONS: Final = ("hmac-sha256", "blake3")
 
@@ -53,7 +53,7 @@ class Profile(Enum):
 
 
 class ExtractionPath(Enum):
-    """Which reader read the rows: the Steward's own, or Spark's."""
+    """Which reader read the rows: only the Steward's own (direct), or Spark's too."""
 
     DIRECT = "direct"
     SPARK = "spark"
@@ -74,8 +74,8 @@ class Target(Document, title="the target"):
 
 
 @dataclass(frozen=True, slots=True)
-class Staged(Document, title="what was staged"):
-    """The attempt's branch, and the snapshot on it that was verified; None if nothing was staged."""
+class StagedBranch(Document, title="what was staged"):
+    """The attempt's branch, and the snapshot on it that was verified (None if nothing was staged)."""
 
     branch: Text
     snapshot_id: Long | None
@@ -85,8 +85,8 @@ class Staged(Document, title="what was staged"):
 class AddedFile(Document, title="an added file"):
     """A verified data file: path and exact bytes as it was staged, and as it is published.
 
-    With storage `copied` the Steward publishes a file of its own, with the staged page bodies. Otherwise both are the
-    same. `version_id` is for storage `sealed`: the version that the store showed when the file was frozen.
+    With storage `copied` the Steward publishes a file of its own, with the staged page bodies. Otherwise the staged
+    file is published. `version_id` is for storage `sealed`: the object's version when the file was frozen (hashed).
     """
 
     staged_path: Text
@@ -126,7 +126,7 @@ class FileSet(Document, title="the files"):
     removed: Annotated[tuple[str, ...], sorted_texts(0, FILES_MAX, each=require_text)] = ()
 
     def require_consistent(self) -> None:
-        """Every path occurs once."""
+        """The added files are in order, and no path occurs twice, also not among added and removed files."""
         published = [file.published_path for file in self.added]
         staged = [file.staged_path for file in self.added]
         require_sequence(published, "the added files", least=0, most=FILES_MAX)
@@ -187,7 +187,7 @@ _PROJECTION: Final = FieldType(_read_projection, Projection.to_json, _require_pr
 
 @dataclass(frozen=True, slots=True)
 class ProvedProjection(Document, title="a projection"):
-    """One projection with its columns, its reasoned exclusions and the fingerprint of its schema."""
+    """One projection with its columns, its exclusions and their reasons, and the fingerprint of its schema."""
 
     projection: Annotated[Projection, _PROJECTION]
     schema_fingerprint: Sha256
@@ -213,7 +213,7 @@ class ProofCore(Document, title="the core"):
 
     attempt: Attempt
     target: Target
-    staged: Staged
+    staged: StagedBranch
     files: FileSet
     rows: RowCounts
     sources: tuple[SourceSnapshot, ...]

@@ -1,4 +1,4 @@
-"""Statements about the notary's service: the steps of an epoch (a generation of keys), and restores from a backup."""
+"""Statements about the Steward itself: the steps of an epoch (a generation of its keys), and restores from a backup."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class EpochStage(Enum):
 
 @dataclass(frozen=True, slots=True)
 class EpochStatement(Document, title="the epoch statement"):
-    """One step of one epoch, with the ids of its keys. `before` is None for a new epoch."""
+    """One step of one epoch, with the ids of its keys by their roles. `before` is None for a new epoch."""
 
     notary: Identity
     epoch: Long
@@ -37,9 +37,9 @@ class EpochStatement(Document, title="the epoch statement"):
 
 @dataclass(frozen=True, slots=True)
 class RestoreStatement(Document, title="the restore statement"):
-    """A restore from a backup, which begins a new epoch: the log's size in the backup and in the outside checkpoint.
+    """A restore of the ledger: the log's size in the backup, the outside checkpoint, and the epoch that it begins.
 
-    `refilled` entries came back from the archive, `missing` of them without their envelope; `lost` entries did not.
+    Log entries: `refilled` came back from the archive, `missing` of them without their envelope; `lost` did not.
     """
 
     notary: Identity

@@ -40,6 +40,7 @@ class Migration(Document, title="the migration"):
     """A protected table goes from one state to another by exactly these updates, and perhaps to another contract.
 
     `updates` is the JSON of Iceberg's updates, kept as text, because canonical JSON does not allow all its numbers.
+    `contract` is the text of the new contract; None if the contract stays.
     """
 
     operator: Identity
@@ -67,10 +68,7 @@ class Migration(Document, title="the migration"):
 
 @dataclass(frozen=True, slots=True)
 class TableTarget(Document, title="the target"):
-    """A table, with its state at the time when it comes under the state's contract or leaves it.
-
-    `snapshot_id` is the head of `main` at that time, or None. Later snapshots need proofs, or no longer need them.
-    """
+    """A table, its state as it comes under the state's contract or leaves it, and the head of `main` (None: empty)."""
 
     table: TableRef
     state: TableState
@@ -99,7 +97,7 @@ def _read_target(fields: Fields, key: str) -> TableTarget | NamespaceTarget:
 
 @dataclass(frozen=True, slots=True)
 class Protection(Document, title="the protection"):
-    """A named operator puts a table or a namespace under a contract, or takes it out, for a reason."""
+    """A named operator puts a table or a namespace under a contract, with its text, or takes it out."""
 
     operator: Identity
     reason: Text
@@ -111,7 +109,7 @@ class Protection(Document, title="the protection"):
     expires_at: Number
 
     def require_consistent(self) -> None:
-        """The statement has the contract's text only if it protects."""
+        """The statement has the contract's text if, and only if, it protects."""
         _require_approval_lifetime(self)
         protects = self.action is ProtectionAction.PROTECT
         require_contract(self.contract, self.target.contract_sha256, in_force=protects)
@@ -124,7 +122,7 @@ def contract_sha256(text: str) -> str:
 
 def require_contract(text: str | None, sha256: str, *, in_force: bool) -> None:
     """A statement has a contract's text if, and only if, the contract comes into force. The text has this hash."""
-    if (text is not None) is not in_force:
+    if in_force is (text is None):
         expected = "the contract that comes into force" if in_force else "no contract: none comes into force"
         raise invalid("the contract", expected, "none" if text is None else "one")
     if text is None:

@@ -65,13 +65,13 @@ class NotaryPart(Document, title="the notary's part"):
 
 @dataclass(frozen=True, slots=True)
 class Proof(Document, title="the proof"):
-    """One notary's statement of one attempt's verdict. Counts and commitments must agree with a PASS."""
+    """One notary's statement of one attempt's verdict: the core, and the notary's own part."""
 
     core: ProofCore
     notary: NotaryPart
 
     def require_consistent(self) -> None:
-        """A PASS needs equal counts and equal commitments in every projection."""
+        """Commitments are for projections of the core. A PASS needs equal counts, and equal commitments in each."""
         require_known_projections(self.core, self.notary)
         if self.core.verdict.passed:
             require_equal_counts(self.core)

@@ -12,7 +12,7 @@ from pvdm.catalog.catalog import Catalog
 from pvdm.catalog.commit import Change
 from pvdm.catalog.references import NamedFiles, References, Search, UndecidedError
 from pvdm.catalog.sanity import CLOCK_DIFFERENCE_MAX_MS
-from pvdm.catalog.target import fence_of
+from pvdm.catalog.target import fence_name
 from pvdm.errors import Code, ConflictError, PvdmError, UnavailableError, VerificationError
 from pvdm.lake.format.json_document import Json
 from pvdm.lake.format.table.metadata import TableMetadata
@@ -49,7 +49,8 @@ LOST_FILES_NAMED_MAX: Final = 5
 class EndedAttempt:
     """An ended attempt, with the facts that decide what happens to its files.
 
-    Files in its folder were written after `opened_micros`, by one Steward's clock, and after the event `opened_event`.
+    Files in its folder were written after the attempt was opened: at the time `opened_micros` by a Steward's clock,
+    with the event `opened_event` of the step log.
     """
 
     attempt: Attempt
@@ -109,7 +110,7 @@ class Disposal:
         ended = self._load(attempt_id)
         if ended.row is None:
             note = "the table was dropped; its files are left as they are"
-            return self._store_record(ended, DisposalOutcome.LEFT, 0, 0, note)
+            return self._store_record(ended, DisposalOutcome.LEFT, removed=0, kept=0, note=note)
         note = self._quarantine(ended)
         fault.point("disposal.after_quarantine")
         # An adopted branch was staged without an attempt (`pvdm publish`). It is removed only after its publication.
@@ -121,7 +122,7 @@ class Disposal:
         fault.point("disposal.after_files")
         unpublished = DisposalOutcome.QUARANTINED if must_quarantine(ended) else DisposalOutcome.DELETED
         outcome = DisposalOutcome.PUBLISHED if ended.published else unpublished
-        return self._store_record(ended, outcome, removed, kept, note)
+        return self._store_record(ended, outcome, removed=removed, kept=kept, note=note)
 
     def _find_record(self, attempt_id: str) -> DisposalRecord | None:
         with self.ledger.read() as unit:
@@ -136,14 +137,14 @@ class Disposal:
     def settle(self) -> list[DisposalRecord]:
         """Clean up after every ended attempt that still needs it.
 
-        All are tried; then the first error about something unavailable is raised, so that settling is retried.
+        All attempts are tried. Then the first UnavailableError is raised, so that settling is retried.
         """
         with self.ledger.read() as unit:
-            waiting = disposals.list_undisposed(unit)
-        found, unavailable = [], list[UnavailableError]()
-        for attempt in waiting:
+            undisposed = disposals.list_undisposed(unit)
+        records, unavailable = [], list[UnavailableError]()
+        for attempt in undisposed:
             try:
-                found.append(self.dispose(attempt.attempt_id))
+                records.append(self.dispose(attempt.attempt_id))
             except UnavailableError as error:
                 if error.code != Code.REFERENCES_UNDECIDED:  # an undecided search is left to a later call
                     unavailable.append(error)
@@ -151,7 +152,7 @@ class Disposal:
                 continue  # tried again by a later call, and when orphans are removed
         if unavailable:
             raise unavailable[0]
-        return found
+        return records
 
     def list_ended_attempts(self, row: TableRow) -> list[EndedAttempt]:
         """Every attempt at the table that has ended, oldest first."""
@@ -172,27 +173,19 @@ class Disposal:
     def _load(self, attempt_id: str) -> EndedAttempt:
         with self.ledger.read() as unit:
             attempt = attempts.get(unit, attempt_id)
-            workload = workloads.get(unit, attempt.workload_id)
-            row = tables.find_by_uuid(unit, workload.opening.table_uuid)
-            attempt_proofs = proofs.of_attempt(unit, attempt_id)
+            opening = workloads.get(unit, attempt.workload_id).opening
+            row = tables.find_by_uuid(unit, opening.table_uuid)
+            attempt_proofs = proofs.list_by_attempt(unit, attempt_id)
             envelope = proofs.get_envelope(unit, attempt_proofs[-1].proof_id) if attempt_proofs else None
-            opened = events.history(unit, "attempts", attempt_id, count=1)
-            contract = contract_of(unit, workload.opening.contract_hash)
+            opened = events.history(unit, "attempts", attempt_id, count=1)[0]
+            contract = contract_of(unit, opening.contract_hash)
         if attempt.state in ATTEMPT.live():
             raise Code.ATTEMPT_LIVE(
                 "the attempt has not ended", expected="an ended attempt", got=attempt.state, attempt_id=attempt_id
             )
         core = None if envelope is None else read_unchecked(envelope, Proof).core
-        return EndedAttempt(
-            attempt,
-            workload.opening.table_uuid,
-            row,
-            core,
-            contract.governance.on_fail,
-            contract.limits.bytes,
-            opened[0].at_micros,
-            opened[0].event_id,
-        )
+        on_fail, limit, at_micros = contract.governance.on_fail, contract.limits.bytes, opened.at_micros
+        return EndedAttempt(attempt, opening.table_uuid, row, core, on_fail, limit, at_micros, opened.event_id)
 
     def _quarantine(self, ended: EndedAttempt) -> str:
         """Copy the files of a failed attempt into quarantine; returns a note about files that could not be copied."""
@@ -208,7 +201,7 @@ class Disposal:
             except VerificationError as error:
                 if file.staged_sha256 not in self.quarantined_hashes(ended):
                     lost.append(f"{file.staged_sha256}: {error.reason}{self._quarantine_published_copy(ended, file)}")
-        lost += self._quarantine_unbound(ended, ended.core)
+        lost += self._quarantine_unproved(ended, ended.core)
         return "" if not lost else f"not kept: {', '.join(lost)}"
 
     def _put_in_quarantine(self, ended: EndedAttempt, data: bytes) -> None:
@@ -234,14 +227,14 @@ class Disposal:
             return ""
         return f", its rows are kept as {file.published_sha256}"
 
-    def _quarantine_unbound(self, ended: EndedAttempt, core: ProofCore) -> list[str]:
-        """Quarantine data files that no proof names, up to the contract's limit; returns notes on the others."""
-        bound = {parse_location(file.staged_path) for file in core.files.added}
+    def _quarantine_unproved(self, ended: EndedAttempt, core: ProofCore) -> list[str]:
+        """Quarantine data files that the proof lacks, within the contract's limit; returns notes on the rest."""
+        proved = {parse_location(file.staged_path) for file in core.files.added}
         folder = parse_location(ended.attempt.prefix).child("data")
-        lost, room = [], ended.bytes_max
-        prefix = self.prefix_of(ended)
-        for file in [] if prefix is None else prefix.files():
-            if file.location in bound or not file.location.is_under(folder):
+        lost, room, prefix = [], ended.bytes_max, self.prefix_of(ended)
+        files = [] if prefix is None else prefix.files()
+        for file in files:
+            if file.location in proved or not file.location.is_under(folder):
                 continue
             if file.size > room or file.location.link_below(folder) is not None:
                 reason = "over the contract's size limit" if file.size > room else "is a link"
@@ -270,12 +263,12 @@ class Disposal:
         for _ in range(BRANCH_TRIES_MAX):
             with self.ledger.read() as unit:
                 fresh = tables.get_by_id(unit, row.table_id)
-            metadata = self.catalog.states.of(fresh).metadata
+            metadata = self.catalog.states.load(fresh).metadata
             if is_adopted(attempt) and (
                 attempt.branch not in metadata.refs
                 or staged_head(metadata, attempt.branch) != attempt.staged_snapshot_id
             ):
-                return  # it is gone, or was written since it was adopted
+                return  # the branch is gone, or was written since it was adopted
             updates, requirements = plan_branch_removal(metadata, attempt, fences)
             if not updates:
                 return
@@ -284,7 +277,7 @@ class Disposal:
                 self.catalog.commits.commit(grant, [Change(levels, row.name, requirements, updates)])
                 return
             except ConflictError as error:
-                if not error.reason.startswith("requirement_ref"):
+                if not error.reason.startswith("requirement_ref"):  # else the branch has moved: plan again
                     raise
         raise Code.BRANCH_MOVING(got=attempt.branch)
 
@@ -327,7 +320,7 @@ class Disposal:
         if ended.core is not None:
             older = ended.core.target.base_snapshot_id
         elif ended.row is not None:
-            older = newest_snapshot_before(self.catalog.states.of(ended.row).metadata, ended.opened_micros)
+            older = newest_snapshot_before(self.catalog.states.load(ended.row).metadata, ended.opened_micros)
         older_by_uuid = {ended.table_uuid: older}
         return references.search_below(folders, after_event=ended.opened_event, older_snapshots=older_by_uuid)
 
@@ -336,7 +329,10 @@ class Disposal:
         return self.vault.finished(ended.table_uuid, VaultKind.DATA, ended.attempt.attempt_id)
 
     def prefix_of(self, ended: EndedAttempt) -> Prefix | None:
-        """The attempt's own folder, which has no files of an adopted branch; None for a dropped table."""
+        """The attempt's own folder, which has no files of an adopted branch; None for a dropped table.
+
+        Raises UndecidedError if the table's location has changed since.
+        """
         if ended.row is None:
             return None
         folder = parse_location(ended.attempt.prefix)
@@ -345,7 +341,7 @@ class Disposal:
         return open_folder(self.catalog, self.files, ended.row, folder)
 
     def _store_record(
-        self, ended: EndedAttempt, outcome: DisposalOutcome, removed: int, kept: int, note: str
+        self, ended: EndedAttempt, outcome: DisposalOutcome, *, removed: int, kept: int, note: str
     ) -> DisposalRecord:
         record = DisposalRecord(ended.attempt.attempt_id, outcome, removed, kept, note)
         at = self.clock.now_micros()
@@ -380,7 +376,7 @@ def _list_fences(unit: Unit, attempt: Attempt) -> tuple[str, ...]:
     """
     if is_adopted(attempt):
         return ()
-    return tuple(fence_of(each.announced_id) for each in announced.of_attempt(unit, attempt.attempt_id))
+    return tuple(fence_name(each.announced_id) for each in announced.list_by_attempt(unit, attempt.attempt_id))
 
 
 def plan_branch_removal(

@@ -92,7 +92,7 @@ class OrphanSearch:
         """Remove the table's orphans, and branches written after their clean-up; returns the removed files."""
         ended = self._disposal.list_ended_attempts(row)
         with require_decided():
-            before = self._find_candidates(row, ended)
+            before = self._find_candidates(row, ended)  # compared at the end, to list what is gone
         for each in ended:
             self._disposal.dispose(each.attempt.attempt_id)
         metadata = self._load_metadata(row)
@@ -137,7 +137,7 @@ class OrphanSearch:
     def _load_metadata(self, row: TableRow) -> TableMetadata:
         with self._ledger.read() as unit:
             fresh = tables.get_by_id(unit, row.table_id)
-        return self._catalog.states.of(fresh).metadata
+        return self._catalog.states.load(fresh).metadata
 
     def _list_unpublished_copies(self, ended: EndedAttempt) -> list[str]:
         published = published_files(ended)
@@ -162,7 +162,7 @@ class OrphanSearch:
                 if workloads.get(unit, attempt.workload_id).opening.table_uuid != row.table_uuid:
                     continue
                 folders.append(parse_location(attempt.prefix))
-                for record in proofs.of_attempt(unit, attempt.attempt_id):
+                for record in proofs.list_by_attempt(unit, attempt.attempt_id):
                     core = read_unchecked(proofs.get_envelope(unit, record.proof_id), Proof).core
                     files.update(parse_location(each.staged_path) for each in core.files.added)
         return _InUse(tuple(folders), frozenset(files))
@@ -183,7 +183,8 @@ class OrphanSearch:
         """The staged data files that the proof names, with unchanged size. Evidence that is not in quarantine stays."""
         quarantined = self._find_quarantined(ended)
         table = parse_location(row.location)
-        for proved in () if ended.core is None else ended.core.files.added:
+        proved_files = () if ended.core is None else ended.core.files.added
+        for proved in proved_files:
             location = parse_location(proved.staged_path)
             folder = Location(location.scheme, location.authority, location.parts[:-1])
             is_only_evidence = quarantined is not None and proved.staged_sha256 not in quarantined
@@ -204,7 +205,7 @@ class OrphanSearch:
         return None if removal is not None and removal.done else self._disposal.quarantined_hashes(ended)
 
     def _list_staged_metadata(self, row: TableRow, adopted: Sequence[EndedAttempt]) -> Iterator[_Candidate]:
-        """The manifest lists of staged snapshots, found by Iceberg's names for them, and their manifests."""
+        """The manifest lists of staged snapshots above the base, found by Iceberg's file names, and their manifests."""
         prefix = open_folder(self._catalog, self._disposal.files, row, parse_location(row.location).child("metadata"))
         file_by_place = {each.location: each for each in prefix.files()}
         lists: dict[int, list[PrefixFile]] = {}
@@ -212,7 +213,8 @@ class OrphanSearch:
             if match := _MANIFEST_LIST_NAME.fullmatch(file.location.parts[-1]):
                 lists.setdefault(int(match[1]), []).append(file)
         for ended in adopted:
-            staged_id, base_id = ended.attempt.staged_snapshot_id, ended.core and ended.core.target.base_snapshot_id
+            staged_id = ended.attempt.staged_snapshot_id
+            base_id = None if ended.core is None else ended.core.target.base_snapshot_id
             wanted = [] if staged_id is None else [int(staged_id)]
             while wanted:
                 snapshot_id = wanted.pop()

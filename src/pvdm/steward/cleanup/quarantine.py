@@ -44,7 +44,7 @@ class QuarantineFiles:
         """
         refuse_attempt_token(grant)
         only_uuid = None if table is None else load_row(self._catalog, grant, table).table_uuid
-        returned = self._find_returned(only_uuid)
+        returned = self._find_returned(only_uuid)  # attempts whose removed files are there again
         with self._ledger.read() as unit:
             # If the page before ended with an unknown attempt, only unknown ones are left.
             after_unknown = None if after is None or attempts.find(unit, after) is not None else after
@@ -53,10 +53,10 @@ class QuarantineFiles:
                 found = disposals.page_quarantined(
                     unit, domain=visible_domain(grant), table_uuid=only_uuid, after=after, returned=returned
                 )
-            facts_of = [(each, *_read_facts(unit, each)) for each in found]
+            with_facts = [(each, *_read_facts(unit, each)) for each in found]
         views = [
             self._make_view(each.attempt_id, uuid, each.at_micros, self._list_files(uuid, each.attempt_id), facts)
-            for each, uuid, facts in facts_of
+            for each, uuid, facts in with_facts
         ]
         unknown = self._list_unknown(grant, only_uuid)
         unknown = [each for each in unknown if after_unknown is None or each.attempt_id > after_unknown]
@@ -115,15 +115,15 @@ class QuarantineFiles:
         removal = Removal(attempt_id, grant.token_id, grant.name, reason, len(files), size, done=False)
 
         def begin(unit: Unit) -> Removal:
-            # Checked again in the transaction that records the removal: later the files cannot become publishable.
+            # Checked again in the transaction of the record: what cannot be published now can never be published.
             _require_removable(unit, grant, attempt_id, returned=returned)
             if returned:
                 return disposals.note_removal(unit, removal, known=True)
             return disposals.begin_removal(unit, removal)
 
         begun = self._ledger.transact(begin, at_micros=self._clock.now_micros())
-        # Listed again: a file written before the record is in this list, and a later writer finds the record and
-        # removes its own file.
+        # Listed again: a file that was written before the record of the removal is in this list. A clean-up that writes
+        # a file later finds the record, and removes the file itself.
         for each in self._list_files(uuid, attempt_id):
             self._vault.remove(str(each.place))
         self._ledger.transact(lambda unit: disposals.end_removal(unit, attempt_id), at_micros=self._clock.now_micros())
@@ -144,7 +144,7 @@ class QuarantineFiles:
     def _list_unknown(self, grant: Grant, table_uuid: str | None) -> list[UnknownFolder]:
         """The folders of unknown attempts, of one table or of all, by attempt id.
 
-        With a token of one domain only those of its existing tables: the domain of a dropped table is unknown.
+        With a token of one domain, only those of the domain's existing tables: for a dropped table it is unknown.
         """
         domain = visible_domain(grant)
         found: list[UnknownFolder] = []
@@ -200,7 +200,7 @@ def _log_removed(removal: Removal, *, table: str | None, table_uuid: str, worklo
 def _read_facts(unit: Unit, attempt: Attempt) -> tuple[str, dict[str, str | None]]:
     """The UUID of the attempt's table, and the facts of its view that the ledger has."""
     uuid = workloads.get(unit, attempt.workload_id).opening.table_uuid
-    attempt_proofs = proofs.of_attempt(unit, attempt.attempt_id)
+    attempt_proofs = proofs.list_by_attempt(unit, attempt.attempt_id)
     return uuid, {
         "workload_id": attempt.workload_id,
         "chunk_id": attempt.chunk_id,

@@ -17,7 +17,7 @@ from pvdm.catalog.references import References, UndecidedError
 from pvdm.lake.files import FoundFile
 from pvdm.lake.paths import parse_location
 from pvdm.lake.read.entries import FileReader
-from pvdm.lake.stores.stores import Place, location_of
+from pvdm.lake.stores.stores import ConfiguredPath, location_of
 from pvdm.lake.vault import Vault, VaultKind
 from pvdm.ledger import Ledger, Unit
 from pvdm.ledger.catalog import tables
@@ -30,13 +30,14 @@ from pvdm.steward.config.steward import StewardConfig
 VAULT_COUNTED_MAX_FILES: Final = 1_000_000
 
 _SWEEP_INTERVAL_SECONDS: Final = 86_400  # one day
+# The manifest list of a snapshot, or one of its manifests; the number is the snapshot's id.
 _SNAPSHOT_FILE_NAME: Final = re.compile(r"(?:snap-([0-9]{1,19})|([0-9]{1,19})-[md][0-9]+)\.avro")
 _VERIFIED_MANIFEST_NAME: Final = re.compile(r"verified-([0-9a-f]{32})-[0-9a-f]{16}\.avro")
 
 
 def local_folders(config: StewardConfig, ledger_file: Path | None) -> dict[str, Path]:
     """The Steward's folders on this machine, by purpose; object stores and database servers are left out."""
-    places: dict[str, Place | None] = {
+    places: dict[str, ConfiguredPath | None] = {
         "ledger": None if ledger_file is None else ledger_file.parent,
         "outside": config.outside_at or config.outside_path.parent,
         "archive": config.archive_at or config.archive,
@@ -91,10 +92,10 @@ class VaultSweep:
     """Sweeps the metadata folders of existing tables; every manifest that may still be referenced stays.
 
     A manifest of the gate stays if its snapshot was ever published, or if any snapshot of any table lists it. A
-    verified manifest stays while its nonce is reserved, or if the ledger names it. Data files and quarantine are
-    not touched. Other Stewards of the ledger may work meanwhile: a manifest of the gate is scheduled for deletion
-    first, and the gate publishes no snapshot with such a file. Unfinished files and verified manifests need no
-    schedule: nothing can use them any more. After a restore nothing is swept, since lost entries may have named a file.
+    verified manifest stays while its nonce is reserved, or if the ledger names it. Data files and quarantine are not
+    touched. Other Stewards of the ledger may work meanwhile. So a manifest of the gate is scheduled for deletion first,
+    and the gate publishes no snapshot with such a file. Unfinished files and unused verified manifests are deleted
+    without a schedule. After a restore nothing is swept, since lost entries may have named a file.
     """
 
     def __init__(self, ledger: Ledger, clock: LedgerClock, catalog: Catalog, vault: Vault, reader: FileReader) -> None:
@@ -111,7 +112,7 @@ class VaultSweep:
         if now - self._swept_at < _SWEEP_INTERVAL_SECONDS:
             return 0
         with self._ledger.read() as unit:
-            if restores.newest_micros(unit) is not None:
+            if restores.find_newest_micros(unit) is not None:
                 return 0
         count = sum(self._sweep_table(table_uuid, now - ORPHAN_AGE_MIN_SECONDS) for table_uuid in self._vault.tables())
         self._swept_at = now
@@ -164,7 +165,7 @@ def _find_unpublished(unit: Unit, files: Sequence[FoundFile]) -> list[FoundFile]
     candidates = {each: match[1] or match[2] for each in files if (match := _SNAPSHOT_FILE_NAME.fullmatch(each.name))}
     ids = list(candidates.values())
     # A snapshot announced to an upstream may be published there.
-    published = chunks.published_snapshots(unit, ids) | announced.find_open_snapshots(unit, ids)
+    published = chunks.find_published_snapshots(unit, ids) | announced.find_open_snapshots(unit, ids)
     return [each for each, snapshot_id in candidates.items() if snapshot_id not in published]
 
 

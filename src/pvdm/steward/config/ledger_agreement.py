@@ -21,21 +21,21 @@ from pvdm.ledger.schema.catalog import views
 from pvdm.ledger.schema.work import verified
 from pvdm.steward.config.steward import CatalogConfig, StewardConfig
 
-# The shared settings, each with its name in steward.toml.
+# Fields of SharedSettings with their names in steward.toml: at the top of the file, and under [catalog].
 _LOG_SETTINGS: Final = {"notary": "notary", "origin": "origin"}
 _CATALOG_SETTINGS: Final = {"catalog": "name", "warehouse": "warehouse", "metadata": "metadata", "vault": "vault"}
-_TABLES_COMPARED: Final = 1_000
+_WAREHOUSE_TABLES_MAX: Final = 1_000  # so many tables are compared with the warehouse
 # Levels below the root: root/<table UUID>/<file>, and root/<table UUID>/metadata/<file>.
-_BELOW_METADATA: Final = 2
-_BELOW_VAULT: Final = 3
+_METADATA_FILE_DEPTH: Final = 2
+_VAULT_FILE_DEPTH: Final = 3
 
 
 def require_shared_settings(
     ledger: Ledger, config: StewardConfig, *, creating: bool = False, ignores_origin: bool = False
 ) -> bool:
-    """Compare the configuration with the settings in the ledger; returns whether every configured one is stored.
+    """Return whether the ledger has every configured setting. Raises `steward_differs` if one has another value.
 
-    Raises `steward_differs`. `creating`: the catalog's settings may change if the catalog never had a table or view.
+    `creating`: the catalog's settings may change if the catalog never had a table or view.
     `ignores_origin`: the log's name is not compared, since a restore checks it itself.
     """
     configured = _configured_settings(ledger, config)
@@ -47,7 +47,7 @@ def require_shared_settings(
 
 
 def store_shared_settings(ledger: Ledger, config: StewardConfig, *, at_micros: int, creating: bool = False) -> None:
-    """Store the settings that the ledger lacks. Raises `steward_differs` if another Steward has stored other ones."""
+    """Store the settings that the ledger lacks. Raises `steward_differs` if a stored one has another value."""
     configured = _configured_settings(ledger, config)
 
     def work(unit: Unit) -> None:
@@ -61,7 +61,7 @@ def store_shared_settings(ledger: Ledger, config: StewardConfig, *, at_micros: i
 
 
 def _configured_settings(ledger: Ledger, config: StewardConfig) -> SharedSettings:
-    """The configured settings that are compared; folders only on PostgreSQL, since one process serves SQLite."""
+    """The configured settings to compare; folders only on PostgreSQL, since a SQLite ledger has only one Steward."""
     catalog = config.catalog
     shared = SharedSettings(config.notary, config.origin, catalog=catalog.name)
     if ledger.file is not None:
@@ -80,16 +80,17 @@ def _merge_settings(
     """The stored settings, completed with the configured ones. Raises `steward_differs` if they conflict."""
     if stored is None:
         return configured
-    given = {name: value for name, value in asdict(configured).items() if value is not None}
-    for name, value in given.items():
+    to_store = {name: value for name, value in asdict(configured).items() if value is not None}
+    for name, value in to_store.items():
         stored_value = getattr(stored, name)
         if stored_value is None or stored_value == value:
             continue
-        # Rows of dropped tables and views stay, so without a row the catalog never had one.
+        # Rows of dropped tables and views stay, so without a row the catalog never had a table or view.
         is_new = all(unit.row(select(each).limit(1)) is None for each in (tables_table.c.table_id, views.c.view_id))
-        if not (creating and is_new and name in _CATALOG_SETTINGS):
+        may_change = creating and is_new and name in _CATALOG_SETTINGS
+        if not may_change:
             raise _differs_error(name, stored_value, value)
-    return replace(stored, **given)
+    return replace(stored, **to_store)
 
 
 def _differs_error(name: str, stored: str, configured: str) -> PvdmError:
@@ -111,8 +112,8 @@ def _differs_error(name: str, stored: str, configured: str) -> PvdmError:
 def require_table_folders(ledger: Ledger, catalog: CatalogConfig) -> None:
     """Raise `steward_folders_moved` if the ledger's tables seem to lie in other folders than the configured ones.
 
-    Metadata names files by full paths, so no table could be read. Compared are the metadata files of all tables, and
-    the newest verified manifest in the vault. For the warehouse it is enough if one table's folder is found.
+    After a move no table can be read, since metadata names files by full paths. Compared are the metadata files of all
+    tables, and the newest verified manifest in the vault. For the warehouse it is enough if one table's folder exists.
     """
     checks: tuple[tuple[str, Location, Callable[[Unit, Location], str | None]], ...] = (
         ("metadata", location_of(catalog.metadata), _find_metadata_elsewhere),
@@ -134,38 +135,38 @@ def require_table_folders(ledger: Ledger, catalog: CatalogConfig) -> None:
 
 
 def _find_metadata_elsewhere(unit: Unit, root: Location) -> str | None:
-    """The metadata folder of a table whose metadata file is not under `root`; None if there is none."""
+    """The metadata folder of a table whose metadata file is not under `root`; None if there is no such table."""
     prefix, column = f"{root}/", tables_table.c.metadata_location
-    elsewhere = select(column.label("found")).where(
+    elsewhere = select(column.label("location")).where(
         tables_table.c.upstream.is_(None),
         tables_table.c.dropped_micros.is_(None),
         func.substr(column, 1, len(prefix)) != prefix,
     )
     row = unit.row(elsewhere.limit(1))
-    return None if row is None else _ancestor(parse_location(row["found"]), _BELOW_METADATA)
+    return None if row is None else _ancestor(parse_location(row["location"]), _METADATA_FILE_DEPTH)
 
 
 def _find_vault_elsewhere(unit: Unit, root: Location) -> str | None:
     """The vault of the newest verified manifest, if the manifest is not under `root`; else None."""
-    locations = select(verified.c.location.label("found")).where(verified.c.location.is_not(None))
+    locations = select(verified.c.location).where(verified.c.location.is_not(None))
     row = unit.row(locations.order_by(verified.c.at_micros.desc()).limit(1))
-    if row is None or parse_location(row["found"]).is_under(root):
+    if row is None or parse_location(row["location"]).is_under(root):
         return None
-    return _ancestor(parse_location(row["found"]), _BELOW_VAULT)
+    return _ancestor(parse_location(row["location"]), _VAULT_FILE_DEPTH)
 
 
 def _find_lost_warehouse(unit: Unit, root: Location) -> str | None:
-    """Describe the expected warehouse, if no table is in `root` and no table's folder exists. None in object stores.
+    """Describe the expected warehouse if no table is in `root` and no table's folder exists; else None.
 
-    One table proves nothing: it may lie outside of the warehouse, or have no files and so no folder.
+    One missing folder proves nothing: a table may lie elsewhere, or have no files. Object stores are not checked.
     """
     live = [each for each in tables.list_live(unit) if each.upstream is None]
-    places = [parse_location(each.location) for each in islice(live, _TABLES_COMPARED)]
+    places = [parse_location(each.location) for each in islice(live, _WAREHOUSE_TABLES_MAX)]
     if root.scheme != "file" or any(each.is_under(root) or each.scheme != "file" for each in places):
         return None
     is_lost = places and not any(each.local.is_dir() for each in places)
     return f"a folder that contains {places[0]}" if is_lost else None
 
 
-def _ancestor(place: Location, levels: int) -> str:
-    return str(Location(place.scheme, place.authority, place.parts[:-levels]))
+def _ancestor(location: Location, levels: int) -> str:
+    return str(Location(location.scheme, location.authority, location.parts[:-levels]))

@@ -27,7 +27,7 @@ PASSPHRASE_FILE_MAX_BYTES: Final = 4_096
 
 
 def open_mounts(configured: Sequence[UpstreamConfig], store: S3Settings | None = None) -> tuple[Mount, ...]:
-    """Open a client for each upstream catalog, without a request yet; for Glue with the Steward's object `store`."""
+    """Make a client for each upstream catalog, and send no request. A Glue catalog's files are read from `store`."""
     return tuple(
         Mount(each.name, each.namespace, each.there, _open_upstream(each, store), each.places) for each in configured
     )
@@ -53,19 +53,19 @@ def _open_upstream(config: UpstreamConfig, store: S3Settings | None) -> Upstream
 def _read_upstream_secret(path: Path | None) -> Secret | None:
     if path is None:
         return None
-    problem = "a secret of an upstream catalog cannot be"
     try:
         data = path.read_bytes()[: SECRET_FILE_MAX_BYTES + 1].strip()
     except OSError as error:
-        raise Code.CONFIG_INVALID(f"{problem} read", expected=str(path), got=error.strerror) from None
+        message = "a secret of an upstream catalog cannot be read"
+        raise Code.CONFIG_INVALID(message, expected=str(path), got=error.strerror) from None
     if not 0 < len(data) <= SECRET_FILE_MAX_BYTES:
-        expected = f"1 to {SECRET_FILE_MAX_BYTES} bytes in {path}"
-        raise Code.CONFIG_INVALID(f"{problem} accepted", expected=expected, got=f"{len(data)} bytes")
+        message, expected = "a secret of an upstream catalog has a wrong size", f"1 to {SECRET_FILE_MAX_BYTES} bytes"
+        raise Code.CONFIG_INVALID(message, expected=f"{expected} in {path}", got=f"{len(data)} bytes")
     return Secret(data)
 
 
 def open_keys(config: KeysConfig, book: EpochStore, *, create: bool = False) -> KeyService:
-    """Open the key service. `create` makes a new keystore file; `book` stores the epochs of KMS and PKCS#11 keys."""
+    """Open the Steward's keys. `create` makes a new keystore file; `book` lists the epochs of KMS and PKCS#11 keys."""
     match config:
         case FileKeys(path, passphrase_file):
             secret = None if passphrase_file is None else _read_passphrase(passphrase_file)
@@ -78,7 +78,7 @@ def open_keys(config: KeysConfig, book: EpochStore, *, create: bool = False) -> 
 
 
 def _read_passphrase(path: Path) -> Passphrase:
-    """Read the file's one line; owner and mode are checked, and errors never show its content."""
+    """Read a passphrase or PIN from the file's one line. Owner and mode are checked; errors never show the content."""
     try:
         content = disk.read_own(path, size_max_bytes=PASSPHRASE_FILE_MAX_BYTES)
     except UnavailableError as error:

@@ -16,7 +16,7 @@ from pvdm.lake.paths import Location, parse_location
 from pvdm.lake.upstream import UPSTREAM_TIMEOUT_MAX_SECONDS, GlueSettings
 from pvdm.verify.spark.settings import SparkSettings, is_connect
 
-_DEFAULT_SPARK: Final = SparkSettings("local[*]", Path())
+_SPARK_DEFAULTS: Final = SparkSettings("local[*]", Path())  # only its default values are used
 _SET_BY_STEWARD: Final = frozenset({"spark.master", "spark.archives", "spark.remote"})
 _MEMORY_SIZE: Final = re.compile(r"(?i)[1-9][0-9]{0,9}[kmgt]")
 _SECRET_NAME: Final = re.compile(r"(?i)secret|password|token|credential")
@@ -24,7 +24,7 @@ _SECRET_NAME: Final = re.compile(r"(?i)secret|password|token|credential")
 UPSTREAMS_MAX: Final = 64
 UPSTREAM_PLACES_MAX: Final = 64
 IDENTITY: Final = r"[a-z0-9][a-z0-9._@/:-]{0,127}"
-"""The pattern of names of notaries, logs, catalogs and upstreams."""
+"""The pattern for names of notaries, logs, catalogs and upstreams."""
 
 
 class StrictSection(BaseModel):
@@ -34,62 +34,66 @@ class StrictSection(BaseModel):
 
 
 class SparkSection(StrictSection):
-    """The section `[spark]` as written, such as `memory = "1g"`; `SparkSettings` explains the fields."""
+    """The section `[spark]` as written, such as `memory = "1g"`: the Steward's own Spark application.
+
+    It reads chunks of at least `bytes_least` bytes or `files_least` files. Threads of the Steward read smaller chunks.
+    """
 
     master: Annotated[str, Field(min_length=1, max_length=1_024)]
     cores: Annotated[int, Field(ge=1, le=100_000)] | None = None
-    memory: Annotated[str, Field(min_length=1, max_length=16)] = _DEFAULT_SPARK.memory
-    python: str | None = None
+    memory: Annotated[str, Field(min_length=1, max_length=16)] = _SPARK_DEFAULTS.memory
+    python: str | None = None  # the workers' interpreter
     jars: list[str] = []
-    bytes_least: Annotated[int, Field(ge=0)] = _DEFAULT_SPARK.bytes_least
-    files_least: Annotated[int, Field(ge=1, le=10_000_000)] = _DEFAULT_SPARK.files_least
-    scratch: str = "spark"
-    worker_token: str | None = None
-    address: str | None = None
-    authorities: str | None = None
-    job_seconds: Annotated[int, Field(ge=1, le=604_800)] = _DEFAULT_SPARK.job_seconds
-    idle_seconds: Annotated[int, Field(ge=1, le=604_800)] = _DEFAULT_SPARK.idle_seconds
+    bytes_least: Annotated[int, Field(ge=0)] = _SPARK_DEFAULTS.bytes_least
+    files_least: Annotated[int, Field(ge=1, le=10_000_000)] = _SPARK_DEFAULTS.files_least
+    scratch: str = "spark"  # the folder of the driver's log and temporary files
+    worker_token: str | None = None  # a file on each worker's host
+    address: str | None = None  # where workers reach the Steward
+    authorities: str | None = None  # a file with the certificates that workers trust
+    job_seconds: Annotated[int, Field(ge=1, le=604_800)] = _SPARK_DEFAULTS.job_seconds
+    idle_seconds: Annotated[int, Field(ge=1, le=604_800)] = _SPARK_DEFAULTS.idle_seconds  # until the driver ends
     settings: dict[str, str] = {}
 
 
-def spark_settings(given: SparkSection | None, folder: Path) -> SparkSettings | None:
-    """The Spark settings of the section; None without it."""
-    if given is None:
+def make_spark_settings(section: SparkSection | None, folder: Path) -> SparkSettings | None:
+    """Check the section and make its paths absolute; `folder` is the one of `steward.toml`. None without a section."""
+    if section is None:
         return None
-    _require_supported(given)
+    _require_supported(section)
     paths = {
-        "scratch": folder / given.scratch,
-        "worker_token": None if given.worker_token is None else folder / given.worker_token,
-        "authorities": None if given.authorities is None else folder / given.authorities,
+        "scratch": folder / section.scratch,
+        "worker_token": None if section.worker_token is None else folder / section.worker_token,
+        "authorities": None if section.authorities is None else folder / section.authorities,
     }
-    settings = SparkSettings(**{**given.model_dump(), **paths, "jars": tuple(given.jars)})
+    settings = SparkSettings(**{**section.model_dump(), **paths, "jars": tuple(section.jars)})
     if not settings.is_local and settings.worker_token is None:
         expected = "worker_token, a file on each of these hosts"
-        raise _spark_invalid("workers on other hosts need a credential", expected, "none")
+        raise _spark_error("workers on other hosts need a credential", expected, "none")
     return settings
 
 
-def _require_supported(given: SparkSection) -> None:
-    if is_connect(given.master) and given.cores is None:
-        raise _spark_invalid("a Spark Connect server does not say how many cores it has", "cores", "none")
-    if not _MEMORY_SIZE.fullmatch(given.memory):
+def _require_supported(section: SparkSection) -> None:
+    if is_connect(section.master) and section.cores is None:
+        raise _spark_error("a Spark Connect server does not say how many cores it has", "cores", "none")
+    if not _MEMORY_SIZE.fullmatch(section.memory):
         # Without this check Java would refuse it only when Spark starts, at the first large chunk.
-        raise _spark_invalid("memory cannot be accepted", "a number with k, m, g or t, such as 1g", given.memory)
-    for name in given.settings:
+        raise _spark_error("memory cannot be accepted", "a number with k, m, g or t, such as 1g", section.memory)
+    for name in section.settings:
         if name in _SET_BY_STEWARD or not name.startswith("spark."):
             expected = "settings of Spark that have no field in [spark]"
-            raise _spark_invalid("a setting cannot be accepted", expected, name)
+            raise _spark_error("a setting cannot be accepted", expected, name)
         if _SECRET_NAME.search(name):
-            raise _spark_invalid("a secret does not belong into Spark's settings", "settings without secrets", name)
+            raise _spark_error("a secret does not belong into Spark's settings", "settings without secrets", name)
 
 
-def _spark_invalid(what: str, expected: str, got: str) -> PvdmError:
-    return Code.CONFIG_INVALID(f"[spark]: {what}", expected=expected, got=ascii(got[:80])[1:-1])
+def _spark_error(what: str, expected: str, got: str) -> PvdmError:
+    shown = ascii(got[:80])[1:-1]  # without the quotes that `ascii` adds
+    return Code.CONFIG_INVALID(f"[spark]: {what}", expected=expected, got=shown)
 
 
 @dataclass(frozen=True, slots=True)
 class UpstreamConfig:
-    """An upstream catalog: the namespaces below `there` in it are served below `namespace` of the Steward's catalog.
+    """An upstream catalog: its namespaces below `there` are served below `namespace` of the Steward's catalog.
 
     Its tables must lie below one of `places`; without places, wherever no other table and no file of the Steward is.
     """
@@ -141,9 +145,9 @@ class _GlueUpstream(_Upstream):
 UpstreamSection: TypeAlias = Annotated[_RestUpstream | _GlueUpstream, Field(discriminator="kind")]
 
 
-def upstream_configs(given: Sequence[UpstreamSection], folder: Path, *, vends: bool) -> tuple[UpstreamConfig, ...]:
-    """The upstreams of `steward.toml`, whose folder is `folder`; `vends`: the Steward gives out store credentials."""
-    upstreams = tuple(_upstream(each, folder) for each in given)
+def make_upstream_configs(given: Sequence[UpstreamSection], folder: Path, *, vends: bool) -> tuple[UpstreamConfig, ...]:
+    """The checked upstreams of the `steward.toml` in `folder`. `vends`: the Steward gives out store credentials."""
+    upstreams = tuple(_make_upstream_config(each, folder) for each in given)
     _require_disjoint(upstreams)
     # With vended credentials and without `places`, the upstream would decide where producers may write.
     without_places = [each.name for each in upstreams if vends and not each.places]
@@ -156,7 +160,7 @@ def upstream_configs(given: Sequence[UpstreamSection], folder: Path, *, vends: b
     return upstreams
 
 
-def _upstream(given: UpstreamSection, folder: Path) -> UpstreamConfig:
+def _make_upstream_config(given: UpstreamSection, folder: Path) -> UpstreamConfig:
     settings: RestUpstreamConfig | GlueSettings
     match given:
         case _RestUpstream():
@@ -177,7 +181,8 @@ def _require_disjoint(upstreams: tuple[UpstreamConfig, ...]) -> None:
     """Refuse upstreams that share a name or overlap in their namespaces."""
     for first, second in itertools.combinations(upstreams, 2):
         depth = min(len(first.namespace), len(second.namespace))
-        if first.name == second.name or first.namespace[:depth] == second.namespace[:depth]:
+        overlaps = first.namespace[:depth] == second.namespace[:depth]  # they are equal, or one contains the other
+        if first.name == second.name or overlaps:
             message, got = "two upstream catalogs would be served in one place", f"{first.name} and {second.name}"
             expected = "different names, and namespaces that do not overlap"
             raise Code.CONFIG_INVALID(message, expected=expected, got=got)

@@ -14,7 +14,7 @@ from pvdm.errors import Code, PvdmError
 from pvdm.lake.paths import Location, parse_location
 from pvdm.lake.stores.roles import VENDED_LEAST_SECONDS, VENDED_MAX_SECONDS, VendingSettings
 from pvdm.lake.stores.s3_client import S3_TIMEOUT_MAX_SECONDS, S3_TRIES_MAX, S3Settings
-from pvdm.lake.stores.stores import Place
+from pvdm.lake.stores.stores import ConfiguredPath
 from pvdm.model.host import is_loopback
 from pvdm.model.statements.proof import Isolation
 from pvdm.steward.config import sections
@@ -26,7 +26,8 @@ CONFIG_SIZE_MAX_BYTES: Final = 65_536
 
 _SHA256: Final = r"[0-9a-f]{64}"
 _OBJECT_STORE_URL: Final = re.compile(r"s3[an]?://", re.IGNORECASE)
-_PATTERNS: Final = {
+# What an error message says for a pattern, for the type of a value, and for an error type of Pydantic.
+_PATTERN_DESCRIPTIONS: Final = {
     f"^{sections.IDENTITY}$": "1 to 128 of a to z, 0 to 9 and . _ @ / : -, the first a letter or digit",
     f"^{_SHA256}$": "64 lower-case hex digits",
 }
@@ -44,7 +45,7 @@ _EXPECTED_TYPES: Final = {
     "int_type": "a whole number",
     "bool_type": "true or false",
 }
-# Pydantic's types of this error for models and for dataclasses.
+# Pydantic's error types for an unknown field: of a model, and of a dataclass.
 _UNKNOWN_FIELD: Final = frozenset({"extra_forbidden", "unexpected_keyword_argument"})
 
 
@@ -71,19 +72,19 @@ KeysConfig: TypeAlias = FileKeys | KmsSettings | Pkcs11Keys
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The section [service.limits]; `rate_per_second`, `burst`, `concurrent` for one caller, `in_flight` for all."""
+    """The section [service.limits]. `rate_per_second`, `burst` and `concurrent` are for one caller's requests."""
 
     __pydantic_config__ = ConfigDict(extra="forbid")
 
     body_max_bytes: Annotated[int, Field(strict=True, ge=1_024, le=67_108_864)] = 65_536
-    # for envelopes, such as a trust root of 1 MiB in base64 with all of its signatures, and for bodies of the catalog
+    # for signed statements, such as a trust root of 1 MiB in base64 with all signatures, and for bodies of the catalog
     envelope_max_bytes: Annotated[int, Field(strict=True, ge=1_024, le=67_108_864)] = 2_097_152
     rate_per_second: Annotated[int, Field(strict=True, ge=1, le=100_000)] = 100
     burst: Annotated[int, Field(strict=True, ge=1, le=1_000_000)] = 400
     concurrent: Annotated[int, Field(strict=True, ge=1, le=10_000)] = 32
-    in_flight: Annotated[int, Field(strict=True, ge=1, le=100_000)] = 512
-    peer_connections: Annotated[int, Field(strict=True, ge=1, le=100_000)] = 256  # of one address
-    wait_seconds: Annotated[int, Field(strict=True, ge=0, le=600)] = 10  # of a request above `concurrent`
+    in_flight: Annotated[int, Field(strict=True, ge=1, le=100_000)] = 512  # requests of all callers
+    peer_connections: Annotated[int, Field(strict=True, ge=1, le=100_000)] = 256  # from one address
+    wait_seconds: Annotated[int, Field(strict=True, ge=0, le=600)] = 10  # how long a request above `concurrent` waits
     request_seconds: Annotated[int, Field(strict=True, ge=1, le=3_600)] = 60
     shutdown_seconds: Annotated[int, Field(strict=True, ge=1, le=3_600)] = 20
 
@@ -110,9 +111,9 @@ class CatalogConfig:
     """
 
     warehouse: str
-    metadata: Place
+    metadata: ConfiguredPath
     name: str = "lake"
-    vault: Place = Path()
+    vault: ConfiguredPath = Path()  # stands for the default
     upstreams: tuple[sections.UpstreamConfig, ...] = ()
 
     def __post_init__(self) -> None:
@@ -128,9 +129,9 @@ class StewardConfig:
     origin: str  # the name of the log
     ledger_url: str = field(repr=False)  # it may hold a password
     keys: KeysConfig
-    outside_path: Path
+    outside_path: Path  # of the outside checkpoint
     catalog: CatalogConfig
-    isolation: Isolation = Isolation.PROCESS
+    isolation: Isolation = Isolation.PROCESS  # how far the Steward is separated from producers; proofs state it
     development: bool = False  # whether the operator's key is in the Steward's folder and signs every approval
     archive: Path | None = None
     trust_root_sha256: str | None = None  # the hash of the first trust root; the Steward accepts no other first one
@@ -138,7 +139,7 @@ class StewardConfig:
     s3: S3Settings | None = None
     vending: VendingSettings | None = None
     spark: SparkSettings | None = None
-    # These replace `outside_path` and `archive` if they are in an object store.
+    # If the outside checkpoint or the archive is in an object store, its location; it replaces the path above.
     outside_at: Location | None = None
     archive_at: Location | None = None
 
@@ -190,7 +191,7 @@ class _S3(sections.StrictSection):
     vending: _Vending | None = None
 
 
-class _File(sections.StrictSection):
+class _ConfigFile(sections.StrictSection):
     notary: Annotated[str, Field(pattern=f"^{sections.IDENTITY}$")]
     origin: Annotated[str, Field(pattern=f"^{sections.IDENTITY}$")]
     isolation: Literal["embedded", "process", "account"] = "process"
@@ -211,46 +212,47 @@ def load_config(path: Path) -> StewardConfig:
     try:
         data = path.read_bytes()[: CONFIG_SIZE_MAX_BYTES + 1]
     except OSError as error:
-        raise _invalid(path, "a file that can be read", error.strerror or "none") from None
+        raise _file_error(path, "a file that can be read", error.strerror or "none") from None
     return parse_config(data, path)
 
 
 def parse_config(data: bytes, path: Path, *, named_in_errors: Path | None = None) -> StewardConfig:
-    """Parse the text of the configuration file `path`; errors name `named_in_errors` in its place, if given."""
+    """Parse the text of the configuration file `path`; errors name the file `named_in_errors` instead, if given."""
     folder, path = path.resolve().parent, named_in_errors or path
     if len(data) > CONFIG_SIZE_MAX_BYTES:
-        raise _invalid(path, f"at most {CONFIG_SIZE_MAX_BYTES} bytes", "more")
+        raise _file_error(path, f"at most {CONFIG_SIZE_MAX_BYTES} bytes", "more")
     try:
-        parsed = _File.model_validate(tomllib.loads(data.decode()))
+        parsed = _ConfigFile.model_validate(tomllib.loads(data.decode()))
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise _invalid(path, "TOML", str(error)) from None
+        raise _file_error(path, "TOML", str(error)) from None
     except ValidationError as error:
-        raise _field_invalid(path, error) from None
+        raise _field_error(path, error) from None
     return _make_config(parsed, folder)
 
 
-def _make_config(parsed: _File, folder: Path) -> StewardConfig:
-    service = parsed.service
-    vending = None if parsed.s3 is None else parsed.s3.vending
+def _make_config(parsed: _ConfigFile, folder: Path) -> StewardConfig:
+    service, vending = parsed.service, None if parsed.s3 is None else parsed.s3.vending
     config = StewardConfig(
         notary=parsed.notary,
         origin=parsed.origin,
-        ledger_url=_ledger_url(parsed.ledger, folder),
-        keys=_keys(parsed.keys, folder),
+        ledger_url=_make_ledger_url(parsed.ledger, folder),
+        keys=_make_keys_config(parsed.keys, folder),
         outside_path=folder / parsed.outside,
         outside_at=_object_location(parsed.outside, parsed.s3),
         archive_at=None if parsed.archive is None else _object_location(parsed.archive, parsed.s3),
         isolation=Isolation(parsed.isolation),
         development=parsed.development,
-        archive=_path(parsed.archive, folder),
+        archive=_join_path(folder, parsed.archive),
         trust_root_sha256=parsed.trust_root_sha256,
         service=replace(
-            service, tls_certificate=_path(service.tls_certificate, folder), tls_key=_path(service.tls_key, folder)
+            service,
+            tls_certificate=_join_path(folder, service.tls_certificate),
+            tls_key=_join_path(folder, service.tls_key),
         ),
-        catalog=_catalog(parsed, folder),
+        catalog=_make_catalog_config(parsed, folder),
         s3=None if parsed.s3 is None else S3Settings(**parsed.s3.model_dump(exclude={"vending"})),
         vending=None if vending is None else VendingSettings(**vending.model_dump()),
-        spark=sections.spark_settings(parsed.spark, folder),
+        spark=sections.make_spark_settings(parsed.spark, folder),
     )
     require_tls_or_loopback(config.service)
     if config.development and config.isolation is not Isolation.EMBEDDED:
@@ -267,10 +269,10 @@ def require_tls_or_loopback(service: ServiceConfig) -> None:
         raise Code.CONFIG_INVALID(reason="tls_missing", got=service.host)
 
 
-def _keys(parsed: _FileKeys | _KmsKeys | _Pkcs11Keys, folder: Path) -> KeysConfig:
+def _make_keys_config(parsed: _FileKeys | _KmsKeys | _Pkcs11Keys, folder: Path) -> KeysConfig:
     match parsed:
         case _FileKeys():
-            return FileKeys(folder / parsed.path, _path(parsed.passphrase_file, folder))
+            return FileKeys(folder / parsed.path, _join_path(folder, parsed.passphrase_file))
         case _KmsKeys():
             return KmsSettings(**parsed.model_dump(exclude={"home"}))
         case _Pkcs11Keys():
@@ -278,29 +280,27 @@ def _keys(parsed: _FileKeys | _KmsKeys | _Pkcs11Keys, folder: Path) -> KeysConfi
             return Pkcs11Keys(parsed.library, parsed.token, folder / parsed.pin_file, algorithm)
 
 
-def _catalog(parsed: _File, folder: Path) -> CatalogConfig:
-    given = parsed.catalog
-    warehouse = parse_location(given.warehouse if ":" in given.warehouse else str(folder / given.warehouse))
-    vault = Path() if given.vault is None else _place(given.vault, folder)
-    upstreams = sections.upstream_configs(
-        given.upstreams, folder, vends=parsed.s3 is not None and parsed.s3.vending is not None
-    )
-    config = CatalogConfig(str(warehouse), _place(given.metadata, folder), given.name, vault, upstreams)
+def _make_catalog_config(parsed: _ConfigFile, folder: Path) -> CatalogConfig:
+    section = parsed.catalog
+    warehouse = parse_location(section.warehouse if ":" in section.warehouse else str(folder / section.warehouse))
+    vault = Path() if section.vault is None else _parse_place(section.vault, folder)
+    vends = parsed.s3 is not None and parsed.s3.vending is not None
+    upstreams = sections.make_upstream_configs(section.upstreams, folder, vends=vends)
+    config = CatalogConfig(str(warehouse), _parse_place(section.metadata, folder), section.name, vault, upstreams)
     own_folders = {"metadata": parse_location(str(config.metadata)), "vault": parse_location(str(config.vault))}
     _require_one_store({"warehouse": warehouse, **own_folders}, parsed.s3)
-    overlapping = "one inside the other"
     for name, folder_location in own_folders.items():
         if warehouse.overlaps(folder_location):
             message = "producers write in the warehouse, so the catalog's own files cannot lie there"
-            raise Code.CONFIG_INVALID(message, expected=f"{name} outside of warehouse", got=overlapping)
+            raise Code.CONFIG_INVALID(message, expected=f"{name} outside of warehouse", got="one inside the other")
     if own_folders["metadata"].overlaps(own_folders["vault"]):
         message = "metadata and vault must be two separate folders"
-        raise Code.CONFIG_INVALID(message, expected="vault outside of metadata", got=overlapping)
+        raise Code.CONFIG_INVALID(message, expected="vault outside of metadata", got="one inside the other")
     return config
 
 
 def _require_one_store(locations: dict[str, Location], s3: _S3 | None) -> None:
-    """Require one kind of store for all locations, since readers of a table read the manifests in the vault too."""
+    """Require one kind of store for all locations, since a table's reader reads the manifests in the vault too."""
     schemes = {location.scheme for location in locations.values()}
     if not schemes <= {"file", "s3"} or len(schemes) > 1:
         raise Code.CONFIG_INVALID(
@@ -323,30 +323,31 @@ def _object_location(text: str, s3: _S3 | None) -> Location | None:
     return location
 
 
-def _place(text: str, folder: Path) -> Place:
-    """A local folder, or a location in an object store."""
+def _parse_place(text: str, folder: Path) -> ConfiguredPath:
+    """A local path, relative to `folder`, or a location in an object store."""
     return parse_location(text) if _OBJECT_STORE_URL.match(text) else folder / text
 
 
-def _default_vault(metadata: Place) -> Place:
+def _default_vault(metadata: ConfiguredPath) -> ConfiguredPath:
     if isinstance(metadata, Location):
         return Location(metadata.scheme, metadata.authority, (*metadata.parts[:-1], "vault"))
     return metadata.parent / "vault"
 
 
-def _ledger_url(url: str, folder: Path) -> str:
+def _make_ledger_url(url: str, folder: Path) -> str:
+    """The URL, with the relative path of a SQLite file made absolute."""
     scheme, separator, rest = url.partition(":///")
     if scheme == "sqlite" and separator and not rest.startswith("/"):
         return f"sqlite:///{folder / rest}"
     return url
 
 
-def _path(text: str | Path | None, folder: Path) -> Path | None:
-    return None if text is None else folder / text
+def _join_path(folder: Path, path: str | Path | None) -> Path | None:
+    return None if path is None else folder / path
 
 
-def _field_invalid(path: Path, error: ValidationError) -> PvdmError:
-    """The error about the first wrong field; its value is not shown, since it may be a misplaced password."""
+def _field_error(path: Path, error: ValidationError) -> PvdmError:
+    """The error about one wrong field; the field's value is not shown, since it may be a misplaced password."""
     errors: list[Any] = list(error.errors(include_url=False))
     # An unknown field explains more than the field that is missing in its place.
     first = min(errors, key=lambda each: each["type"] not in _UNKNOWN_FIELD)
@@ -362,14 +363,14 @@ def _field_invalid(path: Path, error: ValidationError) -> PvdmError:
 def _misplaced_hint(path: Path, parts: list[str]) -> str | None:
     """A hint for a top-level field that was written into a table, for example at the end of the file."""
     *table, name = parts
-    if not table or name not in _File.model_fields:
+    if not table or name not in _ConfigFile.model_fields:
         return None
     where = f"out of [{'.'.join(table)}], to the top of {path.name}, above the first [table]"
     return f"a line belongs to the table above it: move {name} {where}"
 
 
 def _expected_and_got(error: Any, parts: list[str]) -> tuple[str, str]:
-    limits, got_type = error.get("ctx", {}), _TYPE_NAMES.get(type(error["input"]), "something else")
+    context, got_type = error.get("ctx", {}), _TYPE_NAMES.get(type(error["input"]), "something else")
     match error["type"]:
         case "missing":
             return "a value", "nothing"
@@ -378,20 +379,24 @@ def _expected_and_got(error: Any, parts: list[str]) -> tuple[str, str]:
         case type_error if type_error in _EXPECTED_TYPES:
             return _EXPECTED_TYPES[type_error], got_type
         case "string_pattern_mismatch":
-            return _PATTERNS[limits["pattern"]], "another text"
+            return _PATTERN_DESCRIPTIONS[context["pattern"]], "another text"
         case "literal_error":
-            return str(limits["expected"]), "another value"
+            return str(context["expected"]), "another value"
         case "greater_than_equal":
-            return f"at least {limits['ge']}", "less"
+            return f"at least {context['ge']}", "less"
         case "less_than_equal":
-            return f"at most {limits['le']}", "more"
+            return f"at most {context['le']}", "more"
+        case "string_too_short" | "too_short":
+            return f"a length of at least {context['min_length']}", "less"
+        case "string_too_long" | "too_long":
+            return f"a length of at most {context['max_length']}", "more"
         case "union_tag_invalid" | "union_tag_not_found" if "upstreams" in parts:
             return 'kind = "rest" or "glue"', "no kind" if "not_found" in error["type"] else "another kind"
         case "union_tag_invalid" | "union_tag_not_found":
             return 'home = "file", "kms" or "pkcs11"', "no home" if "not_found" in error["type"] else "another home"
-        case _:
+        case _:  # something else where a section belongs
             return "a table", got_type
 
 
-def _invalid(path: Path, expected: str, got: str) -> PvdmError:
+def _file_error(path: Path, expected: str, got: str) -> PvdmError:
     return Code.CONFIG_INVALID(f"{path.name} cannot be accepted", expected=expected, got=got)

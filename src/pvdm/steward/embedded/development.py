@@ -38,8 +38,8 @@ from pvdm.trust.root import RootRole
 from pvdm.trust.verify import sign_statement
 
 OPERATOR: Final = "developer"
-_KEY: Final = "operator.pem"
-_CONFIG: Final = "steward.toml"
+_KEY_FILE: Final = "operator.pem"
+_CONFIG_FILE: Final = "steward.toml"
 _APPROVAL_MICROS: Final = 3_600_000_000  # one hour
 _NANOSECONDS: Final = (Kind.TIME_NS, Kind.TIMESTAMP_NS, Kind.TIMESTAMPTZ_NS)
 _FORMAT_3_TYPES: Final = [PrimitiveType(each) for each in (*_NANOSECONDS, Kind.UNKNOWN, Kind.VARIANT)]
@@ -56,8 +56,8 @@ class DevelopmentSteward(EmbeddedSteward):
 
     @classmethod
     def open_own_people(cls, folder: Path) -> tuple[Person, ...]:
-        """The development operator; the first start creates the key, with mode 0600."""
-        path = folder / _KEY
+        """The development operator, whose key the first start creates with mode 0600."""
+        path = folder / _KEY_FILE
         if not path.exists():
             create_key_pair(path)
         return (Person(OPERATOR, RootRole.OPERATOR, open_key_pair(path).public),)
@@ -67,7 +67,7 @@ class DevelopmentSteward(EmbeddedSteward):
     ) -> None:
         """Create an Iceberg table for these Arrow columns, and its namespace if it is missing.
 
-        A new namespace belongs to the domain of its first level. Raises `ConflictError` where the table exists,
+        A new namespace belongs to the domain that its first level names. Raises `ConflictError` if the table exists,
         unless `exist_ok`.
         """
         levels, last = split_name(name)
@@ -87,7 +87,7 @@ class DevelopmentSteward(EmbeddedSteward):
             for field_id, column in enumerate(partition_by, 1_000)  # Iceberg's first id of a partition field
         ]
         for end in range(1, len(levels) + 1):
-            with contextlib.suppress(ConflictError):  # it exists
+            with contextlib.suppress(ConflictError):  # the namespace exists
                 create_namespace(self, levels[:end], {DOMAIN_PROPERTY: levels[0]})
         request = {
             "name": last,
@@ -130,42 +130,44 @@ class DevelopmentSteward(EmbeddedSteward):
         return pa.concat_tables(parts) if parts else schema.empty_table()
 
     def protect(self, contract: Path | str) -> None:
-        """Put the contract's target under the contract in this file, by the development operator's signature.
+        """Protect the target of the contract in this file, by the development operator's signature.
 
         A table under another contract is migrated to this one. A table under this contract stays as it is.
         """
         path = Path(contract)
         text = contract_text(read_contract(path), str(path))
-        wanted = contract_sha256(text)
-        found = self.target("table", parse_contract(text.encode(), str(path)).boundary.target)
-        if found.contract_sha256 == wanted:
+        wanted_sha256 = contract_sha256(text)
+        current = self.target("table", parse_contract(text.encode(), str(path)).boundary.target)
+        if current.contract_sha256 == wanted_sha256:
             return
-        table, metadata = table_ref(found), table_metadata(found)
-        if found.contract_sha256 is None:
-            target, signer = target_of(table, metadata, wanted), _signer(f"protected under {path.name} in development")
+        table, metadata = table_ref(current), table_metadata(current)
+        if current.contract_sha256 is None:
+            signer = _signer_fields(f"protected under {path.name} in development")
+            target = target_of(table, metadata, wanted_sha256)
             protection = Protection(action=ProtectionAction.PROTECT, target=target, contract=text, **signer)
             self.submit_protection(self._sign(protection))
             return
         migration = Migration(
             table=table,
-            before=state_of(metadata, found.contract_sha256),
-            after=state_of(metadata, wanted),
+            before=state_of(metadata, current.contract_sha256),
+            after=state_of(metadata, wanted_sha256),
             updates="[]",
             contract=text,
-            **_signer(f"moved to {path.name} in development"),
+            **_signer_fields(f"moved to {path.name} in development"),
         )
         self.submit_migration(self._sign(migration))
 
     def _sign(self, approval: Protection | Migration) -> bytes:
-        return sign_statement(approval, open_key_pair(self.folder / _KEY)).to_bytes()
+        return sign_statement(approval, open_key_pair(self.folder / _KEY_FILE)).to_bytes()
 
 
 def start_development(path: Path | str) -> DevelopmentSteward:
-    """Start the development Steward of that folder; the first start creates it, and warns about the keys in it."""
-    first = not (Path(path) / _CONFIG).exists()
+    """Start the development Steward of that folder; the first start creates the folder, and warns about its keys."""
+    is_new = not (Path(path) / _CONFIG_FILE).exists()
     steward = start_as(DevelopmentSteward, path)
-    if first:
-        warnings.warn(_NOTICE.format(folder=steward.folder, key=_KEY), DevelopmentWarning, stacklevel=3)
+    if is_new:
+        # Level 3 is the caller of the public function `pvdm.Steward.development`.
+        warnings.warn(_NOTICE.format(folder=steward.folder, key=_KEY_FILE), DevelopmentWarning, stacklevel=3)
     return steward
 
 
@@ -173,5 +175,5 @@ def _load_metadata(client: StewardClient, table: str) -> TableMetadata:
     return TableMetadata.from_json(TableClient(client, *split_name(table)).load())
 
 
-def _signer(reason: str) -> SignerFields:
+def _signer_fields(reason: str) -> SignerFields:
     return signer_fields(OPERATOR, reason, now=time.time_ns() // 1_000, lifetime_micros=_APPROVAL_MICROS)

@@ -39,11 +39,11 @@ _S = TypeVar("_S", bound="EmbeddedSteward")
 
 TOKEN_SECONDS: Final = 24 * 3600
 OWN_NAME: Final = "embedded"
-_CONFIG: Final = "steward.toml"
-_LOCK: Final = ".lock"
-_ROOT_SIGNER: Final = "root-signer.pem"
-_OUTSIDE: Final = "outside"
-
+# Names in the Steward's folder.
+_CONFIG_FILE: Final = "steward.toml"
+_LOCK_FILE: Final = ".lock"
+_ROOT_SIGNER_FILE: Final = "root-signer.pem"
+_OUTSIDE_FOLDER: Final = "outside"
 # Fields of StewardConfig, with their names in steward.toml, that are compared even if the `StoreFile` lacks them.
 _ALWAYS_COMPARED: Final = {"catalog": "catalog", "s3": "s3", "vending": "s3.vending"}
 _STORE_SECTIONS: Final = ("catalog", "s3", "service", "spark")  # those that a `StoreFile` may have
@@ -78,7 +78,7 @@ class EmbeddedSteward(StewardClient):
 
     @classmethod
     def open_own_people(cls, folder: Path) -> tuple[Person, ...]:
-        """People whose keys are in the Steward's own folder; only a development Steward has one."""
+        """People whose private keys are in the Steward's folder; only a development Steward has such a person."""
         del folder
         return ()
 
@@ -89,12 +89,12 @@ class EmbeddedSteward(StewardClient):
 
     @property
     def config(self) -> Path:
-        """Its `steward.toml`, for commands of `pvdm`; they need this Steward to be closed."""
-        return self.folder / _CONFIG
+        """The path of `steward.toml`, for commands of `pvdm`. Before such a command runs, close this Steward."""
+        return self.folder / _CONFIG_FILE
 
     @property
     def notary(self) -> Notary:
-        """The Steward itself. Code in its process can reach all of it, which is why its proofs say `embedded`."""
+        """The Steward itself. All code of this process can reach its keys, so its proofs say `embedded`."""
         return self._notary
 
     @property
@@ -121,37 +121,40 @@ class EmbeddedSteward(StewardClient):
         return self.with_token(self._token_issuer(role, domain, name))
 
     def lend(self, role: Role | None = None, domain: str | None = None) -> LentToken:
-        """A token of any role for an engine of this process, such as Spark: the same one until this Steward is closed.
+        """A token of any role for an engine of this process, such as Spark; valid until this Steward is closed.
 
-        The default is the operator's role. Spark keeps its first token, so a second session must get the same one.
+        The default is the operator's role. Each call with the same role and domain returns the same token, because
+        Spark's second session in a process still uses the token of the first.
         """
-        wanted = (Role.OPERATOR if role is None else role, EVERY_DOMAIN if domain is None else domain)
+        role, domain = Role.OPERATOR if role is None else role, EVERY_DOMAIN if domain is None else domain
         with self._lend_lock:
-            if wanted not in self._lent:
-                token, grant = self._issue(*wanted, OWN_NAME, TOKEN_LIFETIME_MAX_SECONDS)
-                self._lent[wanted] = LentToken(token, grant.token_id)
-            return self._lent[wanted]
+            if (role, domain) not in self._lent:
+                token, grant = self._issue(role, domain, OWN_NAME, TOKEN_LIFETIME_MAX_SECONDS)
+                self._lent[role, domain] = LentToken(token, grant.token_id)
+            return self._lent[role, domain]
 
     def renew_trust_root(self, people: Sequence[Person] = ()) -> TrustRootVersion:
-        """Sign a new trust root if keys of epochs or `people` were added or revoked, or its lifetime is half over."""
+        """Sign a new trust root if keys were added or revoked, or half of its lifetime is over; returns the newest.
+
+        The keys are those of the Steward's epochs and of `people`.
+        """
         require_people(people)
         root = update_trust_root(self._notary, self._root_signer, people)
         return TrustRootVersion(version=root.version, sha256=root.sha256)
 
     def confirm_clock(self, reason: str) -> ClockConfirmed:
-        """Confirm that the clock is right now; no token is needed, since none is issued while the time is in doubt."""
-        found = self._notary.clock.confirm(operator=OWN_NAME, reason=reason)
-        confirmed = ClockConfirmed(at=found.at_micros, confirmed=found.had_jumped)
+        """Confirm that the clock is correct. This needs no token, since none is issued while the time is in doubt."""
+        confirmation = self._notary.clock.confirm(operator=OWN_NAME, reason=reason)
         # The start skips these steps while the time is in doubt.
         self._notary.epochs.log_missing("logged after the clock was confirmed")
         self.renew_trust_root(self._people)
-        return confirmed
+        return ClockConfirmed(at=confirmation.at_micros, confirmed=confirmation.had_jumped)
 
     def close(self) -> None:
         """Stop the service, revoke the tokens that it issued, and release the folder; a second call does nothing."""
         with self._close_lock:
             super().close()
-            if not self._lock.is_held:
+            if not self._lock.is_held:  # a second call, or a forked child
                 return
             atexit.unregister(self.close)
             self._running.stop()
@@ -188,23 +191,23 @@ def start_as(
     with contextlib.ExitStack() as undo:
         folder = _open_folder(Path(path))
         lock = ProcessLock(
-            folder / _LOCK,
+            folder / _LOCK_FILE,
             in_use=lambda holder: Code.EMBEDDED_IN_USE(got=f"process {holder}"),
-            unavailable=_unavailable,
+            unavailable=_folder_error,
         )
         undo.callback(lock.release)
         store_file = None if store is None else StoreFile.read(Path(store))
         outside_folder = None if outside is None else Path(outside)
         config = _load_or_create_config(folder, outside_folder, store_file, kind.development)
         people = (*people, *kind.open_own_people(folder))
-        if config.trust_root_sha256 is None:  # also after an interrupted creation
+        if config.trust_root_sha256 is None:  # the first start, or a start after an interrupted first one
             notary = create_notary(config, reason="first start of an embedded Steward")
         else:
             notary = open_notary(config)
         undo.callback(notary.close)
-        if not (folder / _ROOT_SIGNER).exists():
-            create_key_pair(folder / _ROOT_SIGNER)
-        signer = open_key_pair(folder / _ROOT_SIGNER)
+        if not (folder / _ROOT_SIGNER_FILE).exists():
+            create_key_pair(folder / _ROOT_SIGNER_FILE)
+        signer = open_key_pair(folder / _ROOT_SIGNER_FILE)
         notary = replace(notary, config=_pin_trust_root(notary, signer, people, folder))
         # A process that was killed could not revoke its tokens, so they are revoked now.
         now = notary.clock.trusted_micros()
@@ -229,7 +232,7 @@ def start(
     return start_as(EmbeddedSteward, path, outside=outside, people=people, store=store)
 
 
-def _unavailable(error: OSError) -> PvdmError:
+def _folder_error(error: OSError) -> PvdmError:
     return Code.STORAGE_UNAVAILABLE(reason="embedded_folder_unavailable", got=str(error.strerror))
 
 
@@ -240,14 +243,14 @@ def _open_folder(path: Path) -> Path:
         found = path.stat()
         names = [each.name for each in path.iterdir() if not each.name.startswith(".")]
     except OSError as error:
-        raise _unavailable(error) from None
+        raise _folder_error(error) from None
     mode = stat.S_IMODE(found.st_mode)
     if found.st_uid != os.geteuid() or mode & 0o077:
         raise Code.EMBEDDED_FOLDER_MODE(
             expected=f"mode 0700 and user {os.geteuid()}", got=f"mode {mode:04o} and user {found.st_uid}"
         )
-    if names and _CONFIG not in names:
-        expected, got = f"no folder yet, an empty one, or one with {_CONFIG}", ascii(min(names))[:80]
+    if names and _CONFIG_FILE not in names:
+        expected, got = f"no folder yet, an empty one, or one with {_CONFIG_FILE}", ascii(min(names))[:80]
         raise Code.EMBEDDED_SETTINGS_INVALID(reason="embedded_folder_foreign", expected=expected, got=got)
     return path.resolve()
 
@@ -255,8 +258,8 @@ def _open_folder(path: Path) -> Path:
 def _load_or_create_config(
     folder: Path, outside: Path | None, store: StoreFile | None, development: bool
 ) -> StewardConfig:
-    """The folder's configuration. The first start writes it, with a random name, so that no two notaries share one."""
-    path = folder / _CONFIG
+    """The folder's configuration. The first start writes it, with a random and so unique name of the notary."""
+    path = folder / _CONFIG_FILE
     if not path.exists():
         if outside is not None and not outside.is_dir():
             raise Code.EMBEDDED_SETTINGS_INVALID(reason="embedded_outside_missing", got=ascii(str(outside))[:200])
@@ -276,31 +279,33 @@ def _load_or_create_config(
         raise Code.EMBEDDED_SETTINGS_INVALID(reason="embedded_outside_differs", expected=expected, got=got)
     if not is_loopback(config.service.host):
         raise Code.EMBEDDED_NOT_LOOPBACK(got=ascii(config.service.host)[:80])
-    if config.outside_path.parent == folder / _OUTSIDE:
+    if config.outside_path.parent == folder / _OUTSIDE_FOLDER:
         config.outside_path.parent.mkdir(mode=0o700, exist_ok=True)
     return config
 
 
 def _apply_store(config: StewardConfig, path: Path, store: StoreFile | None) -> StewardConfig:
-    """Require that the configuration agrees with the store file; before the first trust root, write it again."""
+    """Require that the configuration agrees with the store file; after an interrupted first start, write it again."""
     if store is None:
         return config
     text = _config_text(path, config.notary, config.outside_path, store, development=config.development)
-    if config.trust_root_sha256 is None and config.outside_at is None:
+    was_interrupted = config.trust_root_sha256 is None
+    # A configuration with `outside_at` was edited, and writing it again would lose that.
+    if was_interrupted and config.outside_at is None:
         return _write_config(path, text, store)
     require_same_store(config, parse_config(text, path, named_in_errors=store.path), store, path)
     return config
 
 
 def _write_config(path: Path, text: bytes, store: StoreFile | None) -> StewardConfig:
-    """Write a valid configuration only: an invalid file would make every later start fail."""
+    """Check the configuration, write and return it. An invalid file would make every later start fail."""
     config = parse_config(text, path, named_in_errors=None if store is None else store.path)
     disk.write(path, Secret(text), mode=disk.PRIVATE_MODE)
     return config
 
 
 def _checkpoint_path(folder: Path, outside: Path | None, name: str) -> Path:
-    return (folder / _OUTSIDE if outside is None else outside.resolve()) / f"{name}.checkpoint"
+    return (folder / _OUTSIDE_FOLDER if outside is None else outside.resolve()) / f"{name}.checkpoint"
 
 
 def _config_text(path: Path, name: str, checkpoint: Path, store: StoreFile | None, *, development: bool) -> bytes:
@@ -325,15 +330,16 @@ def _pin_trust_root(notary: Notary, signer: OperatorKey, people: Sequence[Person
     if config.trust_root_sha256 is not None:
         return config
     first = parse_envelope(notary.trust.chain()[0], payload_type=TRUST_ROOT_TYPE, signatures_max=ROOT_SIGNATURES_MAX)
-    path, pin = folder / _CONFIG, first.payload_sha256
-    head, table, tail = path.read_text("utf-8").partition("\n[keys]\n")
-    disk.write(path, Secret(f'{head}trust_root_sha256 = "{pin}"\n{table}{tail}'.encode()), mode=disk.PRIVATE_MODE)
+    path, pin = folder / _CONFIG_FILE, first.payload_sha256
+    before_tables, keys_heading, rest = path.read_text("utf-8").partition("\n[keys]\n")
+    text = f'{before_tables}trust_root_sha256 = "{pin}"\n{keys_heading}{rest}'
+    disk.write(path, Secret(text.encode()), mode=disk.PRIVATE_MODE)
     return load_config(path)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class StoreFile:
-    """A file with sections of `steward.toml`, such as [s3], for a new Steward; `text` begins with a line feed."""
+    """A file with sections of `steward.toml`, such as [s3], for a new Steward. `text`: a line feed and the content."""
 
     path: Path
     text: str
@@ -363,9 +369,9 @@ class StoreFile:
 
 
 def require_same_store(config: StewardConfig, given: StewardConfig, store: StoreFile, path: Path) -> None:
-    """Refuse a configuration that differs from the store file: the caller would get another store than it named.
+    """Refuse a store file that differs from the configuration in `path`; `given`: the configuration with its values.
 
-    The configuration is not changed, since tables stay where the first start put them.
+    The configuration is not changed instead, since tables stay where the first start put them.
     """
     compared = _ALWAYS_COMPARED | {name: name for name in tomllib.loads(store.text) if name in ("service", "spark")}
     # Values are not shown: one may be a password in the wrong line.
@@ -377,14 +383,14 @@ def require_same_store(config: StewardConfig, given: StewardConfig, store: Store
     if differing:
         raise Code.EMBEDDED_SETTINGS_INVALID(
             reason="embedded_store_differs",
-            expected=f"what {path} says, or no `store`",
+            expected=f"the values in {path}, or no `store`",
             got=f"other values of {', '.join(differing)}",
-            hint=f"to change it, edit {path.name} itself; a Steward with tables elsewhere is one in another folder",
+            hint=f"edit {path.name} itself; or, for tables in another place, start a Steward in another folder",
         )
 
 
 def _list_differing(name: str, left: object, right: object) -> Iterator[str]:
-    """The names of the settings that differ."""
+    """The names of the settings that differ between two configurations, such as `s3.region`."""
     if dataclasses.is_dataclass(left) and type(left) is type(right):
         for field in dataclasses.fields(left):
             yield from _list_differing(f"{name}.{field.name}", getattr(left, field.name), getattr(right, field.name))

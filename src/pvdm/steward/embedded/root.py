@@ -43,7 +43,7 @@ class Person:
 
 
 def require_people(people: Sequence[object]) -> None:
-    """Refuse anything but a `Person`; a bare name has no key."""
+    """Raise `embedded_person_invalid` for anything but a `Person`; a bare name, for example, has no key."""
     given = people if isinstance(people, list | tuple) else [people]
     for each in given:
         if not isinstance(each, Person):
@@ -77,13 +77,14 @@ def _next_keys(
     # Keys are valid from the ledger's first event on: the first epoch signed its own creation before any root named it.
     since = max(0, min([now, *(event.at_micros for event in first)]) - CLOCK_SKEW_MAX_MICROS)
     until = now + KEY_LIFETIME_SECONDS * _MICROS
-    wanted = [TrustedKey(signer.public, f"{notary.config.notary}/root", (RootRole.ROOT,), (), since, until)]
+    no_epochs = ()  # only a notary's keys belong to an epoch
+    wanted = [TrustedKey(signer.public, f"{notary.config.notary}/root", (RootRole.ROOT,), no_epochs, since, until)]
     revoked = set()
     for epoch in notary.epochs.book().epochs:
         epoch_keys = _epoch_keys(notary, epoch, since, until)
         wanted += epoch_keys
         revoked |= {key.key_id for key in epoch_keys if epoch.state is EpochStage.REVOKED}
-    wanted += [TrustedKey(each.public, each.identity, (each.role,), (), since, until) for each in people]
+    wanted += [TrustedKey(each.public, each.identity, (each.role,), no_epochs, since, until) for each in people]
     current_keys = {} if current is None else {key.key_id: key for key in current.keys}
     for each in people:
         key = current_keys.get(each.public.key_id)
@@ -91,7 +92,7 @@ def _next_keys(
             # Signatures by a key that has expired or was revoked do not count any more.
             expected, got = f"another key of {each.identity}", f"the key {key.key_id}"
             raise Code.EMBEDDED_SETTINGS_INVALID(reason="embedded_person_ended", expected=expected, got=got)
-    # If a key id is wanted for another identity or role, both entries are kept, and the root is refused.
+    # If a key id is wanted for another identity or role, both entries are kept, and `TrustRoot` refuses the repetition.
     existing = {(key.key_id, key.identity, key.roles) for key in current_keys.values()}
     added = [key for key in wanted if (key.key_id, key.identity, key.roles) not in existing]
     merged = [
@@ -102,6 +103,7 @@ def _next_keys(
 
 
 def _epoch_keys(notary: Notary, epoch: Epoch, since: int, until: int) -> list[TrustedKey]:
+    """The keys with which the epoch signs statements and checkpoints, as the trust root names them."""
     signing, log = epoch.key(KeyRole.SIGNING).public, epoch.key(KeyRole.LOG).public
     if signing is None or log is None:
         raise AssertionError("signing and log keys have a public half")

@@ -18,7 +18,7 @@ from pvdm.errors import Code, PvdmError
 from pvdm.ledger.clock import format_micros
 from pvdm.model.fields import CLOCK_SKEW_MAX_SECONDS
 from pvdm.steward.http import oauth, openapi
-from pvdm.steward.http.body import invalid_request
+from pvdm.steward.http.body import invalid_request_error
 from pvdm.steward.http.catalog import namespaces, tables, views
 from pvdm.steward.http.dependencies import Readiness
 from pvdm.steward.http.door import Door
@@ -32,7 +32,8 @@ from pvdm.steward.notary import Notary
 
 # Together with the threads that look up tokens, as many as the ledger's pool has connections. More would only wait.
 THREADS_MAX: Final = 13
-MARK_SECONDS: Final = 60  # between two marks: times that are stored in the ledger
+# How often background tasks run. A mark is a time that is stored in the ledger; to tidy is to delete expired files.
+MARK_SECONDS: Final = 60
 READINESS_LOG_SECONDS: Final = 15
 TIDY_SECONDS: Final = 600
 VAULT_COUNT_SECONDS: Final = 600
@@ -107,7 +108,7 @@ def _warn_of_clock(notary: Notary) -> None:
 
 
 async def _run_repeatedly(work: Callable[[], object], seconds: float, failure_event: str, *, wait: float = 0.0) -> None:
-    """Run the work in a thread every `seconds`, first after `wait`. A PvdmError is logged under `failure_event`."""
+    """Run the work in a thread every `seconds`, for the first time after `wait` seconds. Log a PvdmError and go on."""
     await asyncio.sleep(wait)
     while True:
         try:
@@ -126,7 +127,7 @@ async def _watch_readiness(notary: Notary, readiness: Readiness) -> None:
 
 async def _raise_invalid(_: Request, error: Any) -> NoReturn:
     """Raise for a wrong parameter of path or query; the door sends the response."""
-    raise invalid_request(error.errors()) from None
+    raise invalid_request_error(error.errors()) from None
 
 
 async def _raise_unexpected(_: Request, error: Any) -> NoReturn:

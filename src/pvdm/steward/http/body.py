@@ -91,7 +91,7 @@ async def read_body(
     """Receive the whole body; `take` reserves its bytes. Raises if it is too large, too slow or of the wrong type."""
     kind = rule.body
     if kind is Body.NONE:
-        return b""  # the door has refused a request with a body
+        return b""  # `require_no_body` has refused a request with a body
     most = limits.envelope_max_bytes if kind in (Body.ENVELOPE, Body.CATALOG) else limits.body_max_bytes
     seconds = min(limits.request_seconds, ANONYMOUS_BODY_MAX_SECONDS) if rule.public else limits.request_seconds
     declared = header(scope, b"content-length")
@@ -165,9 +165,10 @@ def parse(model: type[_M], body: bytes) -> _M:
     """The model of a JSON body. Raises for a key that occurs twice, for NaN, and for a wrong field."""
     value = _parse_json(body)
     try:
-        return model.model_validate(value, context=FROM_WIRE)
+        return model.model_validate(value, context=FROM_WIRE)  # values must have JSON's types
     except ValidationError as error:
-        raise invalid_request(error.errors(include_url=False, include_input=False, include_context=False)) from None
+        errors = error.errors(include_url=False, include_input=False, include_context=False)
+        raise invalid_request_error(errors) from None
 
 
 def _parse_json(body: bytes) -> object:
@@ -179,31 +180,31 @@ def _parse_json(body: bytes) -> object:
     try:
         return json.loads(body.decode(), object_pairs_hook=_require_distinct, parse_constant=_refuse_constant)
     except RecursionError:
-        raise _malformed("nested too deeply") from None
+        raise _malformed_error("nested too deeply") from None
     except UnicodeDecodeError:
-        raise _malformed("bytes that are not UTF-8") from None
+        raise _malformed_error("bytes that are not UTF-8") from None
     except json.JSONDecodeError as error:
-        raise _malformed(f"{error.msg.lower()} at character {error.pos}") from None
+        raise _malformed_error(f"{error.msg.lower()} at character {error.pos}") from None
     except ValueError:
-        raise _malformed("an integer of thousands of digits") from None
+        raise _malformed_error("an integer of thousands of digits") from None
 
 
 def _require_distinct(pairs: list[tuple[str, object]]) -> dict[str, object]:
     value = dict(pairs)
     if len(value) != len(pairs):
-        raise _malformed("a key twice")
+        raise _malformed_error("a key twice")
     return value
 
 
 def _refuse_constant(text: str) -> NoReturn:
-    raise _malformed(text)
+    raise _malformed_error(text)
 
 
-def _malformed(got: str) -> PvdmError:
+def _malformed_error(got: str) -> PvdmError:
     return Code.REQUEST_INVALID(reason="body_malformed", got=got)
 
 
-def invalid_request(errors: Any) -> PvdmError:
+def invalid_request_error(errors: Any) -> PvdmError:
     """The error for the first wrong field. Only a number in the query is shown: other values may be secret."""
     first = errors[0] if errors else {"loc": (), "msg": "another request"}
     field = error_field(first) or "the request"

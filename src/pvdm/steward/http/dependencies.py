@@ -70,30 +70,30 @@ class Readiness:
             self._running = None
 
 
-def _state(request: Request, name: str, kind: type[_T]) -> _T:
+def _find_in_state(request: Request, name: str, kind: type[_T]) -> _T:
     """The object that the app's state has under this name."""
     found = getattr(request.app.state, name)
     assert isinstance(found, kind)  # noqa: S101 - only `create_app` sets it
     return found
 
 
-def _part(name: str, kind: type[_T]) -> Callable[[Request], Awaitable[_T]]:
+def _state_dependency(name: str, kind: type[_T]) -> Callable[[Request], Awaitable[_T]]:
     """A route's dependency on the object that the app's state has under this name."""
 
     async def find(request: Request) -> _T:
-        return _state(request, name, kind)
+        return _find_in_state(request, name, kind)
 
     return find
 
 
 def notary_of(request: Request) -> Notary:
     """The notary that the app serves."""
-    return _state(request, "notary", Notary)
+    return _find_in_state(request, "notary", Notary)
 
 
-NotaryPart: TypeAlias = Annotated[Notary, Depends(_part("notary", Notary))]
-MetricsPart: TypeAlias = Annotated[Metrics, Depends(_part("metrics", Metrics))]
-LookupPart: TypeAlias = Annotated[TokenLookup, Depends(_part("lookup", TokenLookup))]
-ReadinessPart: TypeAlias = Annotated[Readiness, Depends(_part("readiness", Readiness))]
-LongPollsPart: TypeAlias = Annotated[LongPolls, Depends(_part("long_polls", LongPolls))]
+NotaryPart: TypeAlias = Annotated[Notary, Depends(_state_dependency("notary", Notary))]
+MetricsPart: TypeAlias = Annotated[Metrics, Depends(_state_dependency("metrics", Metrics))]
+LookupPart: TypeAlias = Annotated[TokenLookup, Depends(_state_dependency("lookup", TokenLookup))]
+ReadinessPart: TypeAlias = Annotated[Readiness, Depends(_state_dependency("readiness", Readiness))]
+LongPollsPart: TypeAlias = Annotated[LongPolls, Depends(_state_dependency("long_polls", LongPolls))]
 Caller: TypeAlias = Annotated[Grant, Depends(caller)]

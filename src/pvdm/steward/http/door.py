@@ -138,10 +138,10 @@ class Door:
 
     @contextlib.asynccontextmanager
     async def _limit_changes(self, found: FoundRoute, identity: str, scope: Scope) -> AsyncIterator[None]:
-        """Limit a caller's concurrent catalog requests with a body. Most are changes, and block a thread as they wait.
+        """Limit a caller's concurrent catalog requests with a body: changes, which may wait for a table in a thread.
 
-        The caller's requests about one table or view wait for each other here, where they block no thread. Requests
-        whose path names no table or view, such as creations and transactions, do not. Drops have no body: no limit.
+        The caller's requests about one table or view wait for each other here, where they block no thread. Other
+        requests, such as creations and transactions, do not wait for each other. Drops have no body and no limit.
         """
         async with contextlib.AsyncExitStack() as turns:
             if found.rule.body is Body.CATALOG:

@@ -32,16 +32,8 @@ _STATUS_BY_CODE: Final[Mapping[str, int]] = {
     Code.RATE_LIMITED: 429,
     Code.TOO_MANY_REQUESTS_AT_ONCE: 429,
 }
-TOKEN_CODES: Final = frozenset(
-    {
-        Code.TOKEN_MISSING,
-        Code.TOKEN_MALFORMED,
-        Code.TOKEN_UNKNOWN,
-        Code.TOKEN_REVOKED,
-        Code.TOKEN_ROTATED,
-        Code.TOKEN_EXPIRED,
-    }
-)
+_UNUSABLE_TOKEN_CODES: Final = {Code.TOKEN_UNKNOWN, Code.TOKEN_REVOKED, Code.TOKEN_ROTATED, Code.TOKEN_EXPIRED}
+TOKEN_CODES: Final = frozenset({Code.TOKEN_MISSING, Code.TOKEN_MALFORMED} | _UNUSABLE_TOKEN_CODES)
 
 # Status and Iceberg exception for these codes and reasons. For all others they depend on the error's kind.
 _CATALOG_RESPONSES: Final[Mapping[str, tuple[int, str]]] = {

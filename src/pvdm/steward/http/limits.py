@@ -85,12 +85,12 @@ class Limiter:
         if self._in_flight >= self._limits.in_flight or (anonymous and self._anonymous >= most):
             raise busy_error("the Steward is at its request limit", f"at most {most} such requests at a time")
         self._in_flight += 1
-        self._anonymous += anonymous
+        self._anonymous += int(anonymous)
         try:
             yield
         finally:
             self._in_flight -= 1
-            self._anonymous -= anonymous
+            self._anonymous -= int(anonymous)
 
     def charge(self, identity: str) -> None:
         """Charge a request to the identity's rate limit. Raises `rate_limited` if the limit allows none now."""
@@ -102,7 +102,10 @@ class Limiter:
         caller.allowance -= 1
 
     def slot(self, identity: str, *, most: int | None = None) -> AbstractAsyncContextManager[None]:
-        """Run a request of the identity once fewer than `most` (or `concurrent`) others run; the wait is limited."""
+        """Run a request once fewer than `most` (by default `concurrent`) others of the identity run, or raise.
+
+        Raises `too_many_requests_at_once` or `service_busy` if it would wait too long, or if too many requests wait.
+        """
         return self._turn(self._find_identity(identity), self._limits.concurrent if most is None else most)
 
     @asynccontextmanager
@@ -122,7 +125,7 @@ class Limiter:
 
     @contextmanager
     def body_budget(self, identity: str) -> Iterator[Callable[[int], None]]:
-        """Limit the bytes of request bodies in memory: yields a function that reserves bytes or raises."""
+        """Limit the bytes of request bodies in memory. Yields a function that reserves bytes, or raises at a limit."""
         caller = self._find_identity(identity)
         share = BODIES_MAX_BYTES // _BODY_SHARES
         taken = 0
@@ -153,7 +156,7 @@ class Limiter:
         return found
 
     def learn(self, token: str, identity: str) -> None:
-        """Remember the identity of a token, to charge the next request before its lookup."""
+        """Remember the token's identity, so that its next request can be charged before the token is looked up."""
         self._identity_by_token[_fingerprint(token)] = identity
         while len(self._identity_by_token) > IDENTITIES_MAX:
             self._identity_by_token.popitem(last=False)
@@ -228,11 +231,11 @@ class Limiter:
 
 
 class TokenLookup:
-    """Looks up tokens that the limiter may not know, in separate threads.
+    """Finds the grants of tokens that the limiter may not know, in separate threads.
 
     A lookup does not count for the rate limit of its address: a token has 256 random bits and cannot be guessed, and
-    one caller behind a proxy could use up the limit of all others there. An address has `LOOKUP_THREADS_MAX` lookups
-    at a time; its other requests wait.
+    one caller behind a proxy could use up the limit of all others there. An address may have `LOOKUP_THREADS_MAX`
+    lookups at a time; its other requests wait.
     """
 
     def __init__(self, notary: Notary, limiter: Limiter) -> None:

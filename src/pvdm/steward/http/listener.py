@@ -39,7 +39,8 @@ class Listener(socket.socket):
         accepted, address = super().accept()
         peer = peer_identity(address[0])
         connection = _Connection(self, peer, accepted.detach())
-        # Behind a proxy on loopback all callers have one address, so the limit of one address does not apply.
+        # The new connection is already counted. Behind a proxy on loopback all callers have one address, so there the
+        # limit of one address does not apply.
         over_peer_limit = peer != LOOPBACK and self._open_by_peer[peer] > self._peer_connections_max
         if over_peer_limit or self._open_by_peer.total() > self._connections_max:
             connection.close()
@@ -102,7 +103,7 @@ class StewardProtocol(H11Protocol):
         self._wait_for_headers()
 
     def data_received(self, data: bytes) -> None:
-        """Handle received bytes. The time limit for headers runs while no request is under way."""
+        """Handle received bytes. The time limit runs until a request's headers are complete."""
         super().data_received(data)
         if self._is_under_way():
             self._stop_waiting()

@@ -77,7 +77,7 @@ class _ScrapedFacts(Collector):
         self._notary = notary
 
     def describe(self) -> Iterator[Metric]:
-        """No metrics: the registry would else call `collect` when the collector is registered."""
+        """No metrics. Without this method the registry would call `collect` when the collector is registered."""
         return iter(())
 
     def collect(self) -> Iterator[Metric]:
@@ -128,7 +128,7 @@ def _epoch_facts(notary: Notary) -> Iterator[Metric]:
 
 
 def expiry_facts(notary: Notary) -> Iterator[Metric]:
-    """Seconds until the nearest expiry of each kind; raises PvdmError where one cannot be read."""
+    """Seconds until the nearest expiry of each kind, such as certificate or trust root; raises if one is unreadable."""
     seconds = dict(sorted(notary.expiries.seconds().items()))
     yield _gauges("expiry_seconds", "Seconds until the first of a kind expires; negative after it", "kind", seconds)
 
@@ -192,7 +192,7 @@ def _gauge(name: str, help_text: str, value: float) -> Metric:
 
 
 def _gauges(name: str, help_text: str, label: str, values: Mapping[str, float]) -> Metric:
-    found = GaugeMetricFamily(f"pvdm_steward_{name}", help_text, labels=[label])
+    family = GaugeMetricFamily(f"pvdm_steward_{name}", help_text, labels=[label])
     for key, value in values.items():
-        found.add_metric([key], value)
-    return found
+        family.add_metric([key], value)
+    return family

@@ -50,7 +50,7 @@ async def exchange(request: Request, notary: NotaryPart, lookup: LookupPart) -> 
     context = context_of(request.scope)
     form = parse_form(context.body)
     if "grant_type" not in form:
-        raise _malformed("the form names no grant type", _GRANT_TYPE, "none")
+        raise _form_error("the form names no grant type", _GRANT_TYPE, "none")
     if form["grant_type"] != _GRANT_TYPE:
         raise Code.GRANT_TYPE_UNSUPPORTED(expected=_GRANT_TYPE, got="another")
     client = _read_client(form, header(request.scope, b"authorization"))
@@ -76,11 +76,11 @@ def parse_form(body: bytes) -> dict[str, str]:
     try:
         pairs = parse_qsl(body.decode("ascii"), keep_blank_values=True, max_num_fields=FORM_FIELDS_MAX, errors="strict")
     except ValueError:
-        raise _malformed("the form cannot be read", "form fields in UTF-8") from None
+        raise _form_error("the form cannot be read", "form fields in UTF-8") from None
     names = [name for name, _ in pairs]
     for name in _SINGLE_FIELDS:
         if names.count(name) > 1:
-            raise _malformed("a field of the form occurs twice", f"one {name}")
+            raise _form_error("a field of the form occurs twice", f"one {name}")
     return dict(pairs)
 
 
@@ -89,17 +89,17 @@ def _read_client(form: Mapping[str, str], authorization: str | None) -> _Client:
 
     Iceberg's Java client may send both when it refreshes its token. An old bearer token in the header is ignored.
     """
-    by_form = _Client(form.get("client_id") or None, form["client_secret"]) if form.get("client_secret") else None
-    by_header = _basic_client(authorization)
-    if by_form and by_header and by_form != by_header:
-        raise _malformed("form and header name different clients", "one client")
-    client = by_header or by_form
+    form_client = _Client(form.get("client_id") or None, form["client_secret"]) if form.get("client_secret") else None
+    header_client = _read_basic_client(authorization)
+    if form_client and header_client and form_client != header_client:
+        raise _form_error("form and header name different clients", "one client")
+    client = header_client or form_client
     if client is None:
         raise Code.CLIENT_SECRET_MISSING(expected="client_secret")
     return client
 
 
-def _basic_client(authorization: str | None) -> _Client | None:
+def _read_basic_client(authorization: str | None) -> _Client | None:
     if authorization is None or authorization[:6].lower() != "basic ":
         return None
     try:
@@ -112,7 +112,7 @@ def _basic_client(authorization: str | None) -> _Client | None:
     return _Client(client_id or None, secret)
 
 
-def _malformed(message: str, expected: str, got: str | None = None) -> PvdmError:
+def _form_error(message: str, expected: str, got: str | None = None) -> PvdmError:
     return Code.REQUEST_INVALID(message, reason="form_malformed", expected=expected, got=got)
 
 
@@ -121,11 +121,11 @@ def refusal(error: BaseException) -> Refusal:
     code, public = _oauth_code(error), public_error(error)
     status = _STATUSES.get(code) or status_of(error)
     text = str(public) if public.hint is None else f"{public}; {public.hint}"
-    body = json.dumps({"error": code, "error_description": _plain(f"{public.reason}: {text}")}).encode()
+    body = json.dumps({"error": code, "error_description": _replace_forbidden(f"{public.reason}: {text}")}).encode()
     return Refusal(status, error_headers(error, status, 'Basic realm="pvdm"'), body)
 
 
-def _plain(text: str) -> str:
+def _replace_forbidden(text: str) -> str:
     """The text without characters that RFC 6749 section 5.2 forbids in a description; each becomes an apostrophe."""
     return "".join(each if " " <= each <= "~" and each not in '"\\' else "'" for each in text)[:1_000]
 

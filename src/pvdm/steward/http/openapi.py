@@ -66,7 +66,7 @@ def statuses(rule: Rule, path: str) -> tuple[int, ...]:
         found |= {429}
     if not rule.public:
         found |= {401, 403, 409, 422}
-    if "{" in path or rule.names_an_object:
+    if "{" in path or rule.names_an_object:  # the path, the query or the body names an object
         found |= {404}
     if rule.body is not Body.NONE:
         found |= {408, 413}
@@ -82,33 +82,33 @@ def statuses(rule: Rule, path: str) -> tuple[int, ...]:
 def _complete_operation(operation: dict[str, Any], rule: Rule, route: APIRoute, model: type[BaseModel] | None) -> None:
     responses = operation["responses"]
     responses.pop("422", None)  # FastAPI's own: the Steward sends 400 for a wrong parameter
-    error_model = OAuthErrorResponse if rule.body is Body.FORM else ErrorResponse
+    error_content = _json_content(_schema_ref(OAuthErrorResponse if rule.body is Body.FORM else ErrorResponse))
     for status in statuses(rule, route.path):
-        responses[str(status)] = {"description": _STATUS_DESCRIPTIONS[status], "content": _json(_ref(error_model))}
+        responses[str(status)] = {"description": _STATUS_DESCRIPTIONS[status], "content": error_content}
     if route.path == "/readyz":
-        schema = {"anyOf": [_ref(ReadinessView), _ref(ErrorResponse)]}
-        responses["503"] = {"description": "Not ready, with every reason", "content": _json(schema)}
+        schema = {"anyOf": [_schema_ref(ReadinessView), _schema_ref(ErrorResponse)]}
+        responses["503"] = {"description": "Not ready, with every reason", "content": _json_content(schema)}
     operation["security"] = [] if rule.public else [{"bearer": []}]
     if model is not None:
-        operation["requestBody"] = {"required": True, "content": _json(_ref(model))}
+        operation["requestBody"] = {"required": True, "content": _json_content(_schema_ref(model))}
     elif rule.body is Body.EMPTY:
-        operation["requestBody"] = {"required": False, "content": _json({"type": "object", "maxProperties": 0})}
+        operation["requestBody"] = {"required": False, "content": _json_content({"type": "object", "maxProperties": 0})}
     elif rule.body is Body.FORM:
-        operation["requestBody"] = {"required": True, "content": {"application/x-www-form-urlencoded": _form()}}
+        operation["requestBody"] = {"required": True, "content": {"application/x-www-form-urlencoded": _form_content()}}
 
 
-def _form() -> dict[str, Any]:
+def _form_content() -> dict[str, Any]:
     text = {"type": "string", "maxLength": 256}
     fields = {"grant_type": {"type": "string", "const": "client_credentials"}, "scope": text}
     fields |= {"client_id": text, "client_secret": {**text, "format": "password"}}
     return {"schema": {"type": "object", "properties": fields, "required": ["grant_type"]}}
 
 
-def _json(schema: dict[str, Any]) -> dict[str, Any]:
+def _json_content(schema: dict[str, Any]) -> dict[str, Any]:
     return {"application/json": {"schema": schema}}
 
 
-def _ref(model: type[BaseModel]) -> dict[str, str]:
+def _schema_ref(model: type[BaseModel]) -> dict[str, str]:
     return {"$ref": _REF.format(model=model.__name__)}
 
 

@@ -19,7 +19,7 @@ from pvdm.steward.http.roles import Rule
 _SCOPE_KEY: Final = "pvdm.context"
 _REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _CATALOG_PREFIX: Final = "/catalog/"
-_PLAIN: Final = re.compile(rb"[A-Za-z0-9_-]*")  # a segment of a path that needs no encoding
+_PLAIN_SEGMENT: Final = re.compile(rb"[A-Za-z0-9_-]*")  # a segment of a path that needs no encoding
 
 
 @dataclass(slots=True)
@@ -96,7 +96,7 @@ def decode_name(segment: str) -> str:
 
 def _encode_segment(segment: bytes) -> str:
     """The segment, encoded so that each name has one spelling. Iceberg's Java client sends a space as a plus sign."""
-    if _PLAIN.fullmatch(segment):
+    if _PLAIN_SEGMENT.fullmatch(segment):
         return segment.decode("ascii")
     data = unquote_to_bytes(segment.replace(b"+", b" "))
     return "".join(

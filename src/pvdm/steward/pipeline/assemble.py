@@ -104,7 +104,7 @@ def build_pipeline(parts: PipelineParts) -> Pipeline:
         spark_extraction=None if parts.spark is None else parts.spark.extraction,
         seals=build_seals(parts),
     )
-    work = WorkQueries(parts.ledger, parts.clock, vault, job_of=jobs.of_attempt, on_abort=queue.clean_up_after)
+    work = WorkQueries(parts.ledger, parts.clock, vault, job_of=jobs.find_job, on_abort=queue.clean_up_after)
     give_up = partial(work.abort, STEWARD_GRANT)
     orphans = OrphanSearch(parts.ledger, parts.catalog, files, services.disposal)
     return Pipeline(
@@ -133,28 +133,17 @@ def build_job_services(
     parts: PipelineParts, vault: Vault, sources: Sources, files: Files, dispose: Callable[[str], object]
 ) -> JobServices:
     """Build the services that the jobs call; `dispose` cleans up after an ended attempt, now or later."""
-    disposal = Disposal(parts.ledger, parts.clock, parts.catalog, vault, files, parts.recorder.require_consistent)
+    ledger, clock, catalog, origin = parts.ledger, parts.clock, parts.catalog, parts.config.origin
+    disposal = Disposal(ledger, clock, catalog, vault, files, parts.recorder.require_consistent)
     seals = build_seals(parts)
     tools = Tools(files, parts.handles, parts.keys, vault)
     if parts.spark is not None:
         tools = replace(tools, large=parts.spark.reader, extraction=parts.spark.extraction)
-    verification = Verification(
-        parts.ledger, parts.clock, parts.catalog, sources, parts.proofs, vault, tools, dispose, seals
-    )
-    signer = StatementSigner(parts.ledger, parts.keys, parts.recorder, notary=parts.config.notary)
+    verification = Verification(ledger, clock, catalog, sources, parts.proofs, vault, tools, dispose, seals)
+    signer = StatementSigner(ledger, parts.keys, parts.recorder, notary=parts.config.notary)
+    proposals = Proposals(ledger, vault, sources, signer)
     publishing = Publishing(
-        parts.ledger,
-        parts.clock,
-        parts.catalog,
-        parts.trust,
-        parts.log,
-        vault,
-        files,
-        parts.config.origin,
-        dispose,
-        Proposals(parts.ledger, vault, sources, signer),
-        signer,
-        seals,
+        ledger, clock, catalog, parts.trust, parts.log, vault, files, origin, dispose, proposals, signer, seals
     )
     return JobServices(disposal, verification, publishing)
 

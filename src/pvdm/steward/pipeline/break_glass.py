@@ -43,7 +43,10 @@ from pvdm.verify.fetch import Files
 
 @dataclass(eq=False)
 class OverrideStaging:
-    """Stages files whose FAIL an operator has waived, as an attempt of the Steward; every other check remains."""
+    """Stages files whose FAIL an operator has waived, as an attempt of the Steward; every other check remains.
+
+    A parameter `core` is the core of the FAIL proof: the part with attempt, target, files and verdict.
+    """
 
     ledger: Ledger
     clock: LedgerClock
@@ -61,7 +64,7 @@ class OverrideStaging:
         """
         with self.ledger.read() as unit:
             require_domain(grant, get_override(unit, override_id).domain)
-        # One at a time, so that a concurrent call finds the attempt of the first one.
+        # One call at a time, so that a concurrent one finds the attempt of the first.
         with self._lock:
             with self.ledger.read() as unit:
                 override = get_override(unit, override_id)
@@ -82,7 +85,7 @@ class OverrideStaging:
             statement = read_unchecked(statements.get(unit, override_id).envelope, BreakGlass)
         with translate_refusals("override"):
             require_unexpired(statement.expires_at, self.clock.now_micros(), "override_expired", "the override")
-        require_over_main(statement, self.catalog.states.of(self._get_row(core)).metadata.current_snapshot_id)
+        require_over_main(statement, self.catalog.states.load(self._get_row(core)).metadata.current_snapshot_id)
         self._read_entries(core)  # raises if there are none
         failed, hashes = core.attempt, set(core.files.staged_hashes)
         # All files must lie in quarantine; under `on-fail: delete` there are none.
@@ -115,7 +118,7 @@ class OverrideStaging:
     def _stage(self, attempt: Attempt, core: ProofCore) -> None:
         """Stage the bytes on the attempt's branch, unless an earlier call has."""
         row = self._get_row(core)
-        if staged_head(self.catalog.states.of(row).metadata, attempt.branch) is not None:
+        if staged_head(self.catalog.states.load(row).metadata, attempt.branch) is not None:
             return
         try:
             self._write(attempt, row, core, self._read_entries(core))
@@ -141,11 +144,11 @@ class OverrideStaging:
             # A new name, since an interrupted call may have left a file.
             place = folder.child("data", f"{number:05d}-{secrets.token_hex(8)}.parquet")
             prefix.write(place, self.vault.read(quarantined, sha256=sha256, max_bytes=size))
-            # `file` describes the copy that would be published. Sizes and offsets are others in the staged bytes.
+            # `file` describes the copy that would be published. The staged bytes have other sizes and offsets.
             added.append(
                 replace(file, file_path=str(place), file_size_in_bytes=size, column_sizes=None, split_offsets=None)
             )
-        metadata = self.catalog.states.of(row).metadata
+        metadata = self.catalog.states.load(row).metadata
         snapshot = next_snapshot(
             metadata,
             SnapshotChange(tuple(added), frozenset(core.files.removed), {"pvdm.attempt": attempt.attempt_id}),
@@ -161,7 +164,7 @@ class OverrideStaging:
             levels = levels_of(unit, row)
         ref = metadata.refs.get(attempt.branch)
         head: Json = None if ref is None else ref.snapshot_id
-        # Of concurrent calls only one adds its snapshot to the branch.
+        # Of concurrent calls, only one can add its snapshot to the branch.
         same_head: Json = {"type": "assert-ref-snapshot-id", "ref": attempt.branch, "snapshot-id": head}
         self.catalog.commits.commit(STEWARD_GRANT, [Change(levels, row.name, [same_head], list(snapshot.updates))])
 
@@ -185,7 +188,7 @@ def _find_published(unit: Unit, override: StoredOverride, core: ProofCore) -> At
 
 def _find_live_attempt(unit: Unit, core: ProofCore, override_id: str) -> Attempt | None:
     """The live attempt that was opened for this override; raises `attempt_live` for any other live one."""
-    of_chunk = attempts.of_chunk(unit, core.attempt.workload_id, core.attempt.chunk_id)
+    of_chunk = attempts.list_by_chunk(unit, core.attempt.workload_id, core.attempt.chunk_id)
     last = of_chunk[-1] if of_chunk else None
     if last is None or last.state not in ATTEMPT.live():
         return None

@@ -124,7 +124,7 @@ class Jobs:
 
     def hurry(self, attempt: Attempt) -> None:
         """Run the attempt's job now if it waits for a retry, has failed, or is missing."""
-        found = self.of_attempt(attempt)
+        found = self.find_job(attempt)
         if found is None or found.state in (JobState.WAITING, JobState.FAILED):
             self._queue_job(attempt)
 
@@ -135,7 +135,7 @@ class Jobs:
             position = min((job.position for job in optional if job is not None), default=None)
         self._queue(JobKind.DISPOSE, attempt_id, position=position)
 
-    def of_attempt(self, attempt: Attempt) -> JobStatus | None:
+    def find_job(self, attempt: Attempt) -> JobStatus | None:
         """The job that the attempt waits for, or None."""
         with self._condition:
             found = (
@@ -151,11 +151,11 @@ class Jobs:
             return [job.view() for job in self._jobs.values()]
 
     def _queue(self, kind: JobKind, subject: str, *, position: float | None = None) -> None:
-        """Make the job due now, and create it if needed: last, or at the position of the job that it follows.
+        """Make the job due now. A new job gets the given position in the queue: by default the last.
 
-        A publication follows its verification, and a clean-up follows both, so that an attempt is finished before the
-        next one is begun. Otherwise many staging branches would be live at once, and each makes every change of the
-        table slower. A second verification is put last, so that no attempt keeps the others waiting.
+        A publication gets the position of its verification, and a clean-up that of both, so that an attempt is finished
+        before the next one is begun. Otherwise many staging branches would be live at once, and each of them makes
+        every change of the table slower. A repeated verification is last, so that it does not delay other attempts.
         """
         with self._condition:
             job = self._jobs.get((kind, subject))
@@ -170,7 +170,7 @@ class Jobs:
             self._condition.notify_all()
 
     def _work(self) -> None:
-        while (job := self._next()) is not None:
+        while (job := self._take_next()) is not None:
             try:
                 self._run(job)
             except Exception as error:
@@ -185,12 +185,12 @@ class Jobs:
                     return
             try:
                 self._queue_unfinished()
-                if self._unfinished.settling_is_due(self._clock.now_micros()):
+                if self._unfinished.is_settling_due(self._clock.now_micros()):
                     self._queue(JobKind.SETTLE, "")
             except PvdmError as error:
                 log_warning("unfinished_work_not_known", code=error.reason)
 
-    def _next(self) -> _Job | None:
+    def _take_next(self) -> _Job | None:
         """Wait for the next job that is due, and mark it as running; None when the service stops."""
         with self._condition:
             while not self._stopping:
@@ -284,7 +284,7 @@ class Jobs:
             for attempt in moved:
                 self._queue_job(attempt, position=job.position)
         except PvdmError as error:
-            # The ledger cannot be read now: settling is retried until it can, and then queues all unfinished work.
+            # The ledger cannot be read now. The job SETTLE is retried until it can be, and queues all unfinished work.
             log_warning("job_followed_later", code=error.reason, **self._describe(job))
             self._queue(JobKind.SETTLE, "")
             return []
@@ -306,7 +306,7 @@ class Jobs:
             # A publication of all chunks holds the lock of the workload.
             subjects = [attempt.attempt_id]
             subjects += [attempt.workload_id] if attempt.state is AttemptState.COMMITTING else []
-            if self.of_attempt(attempt) is None and not any(is_work_held(self._ledger, each) for each in subjects):
+            if self.find_job(attempt) is None and not any(is_work_held(self._ledger, each) for each in subjects):
                 self._queue_job(attempt)
 
     def _has_work(self, job: _Job) -> bool | None:
@@ -346,23 +346,24 @@ class UnfinishedWork:
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
-        self._found_last: frozenset[str] = frozenset()
-        self._tried: frozenset[str] = frozenset()
+        self._missing_before: frozenset[str] = frozenset()
+        self._reported: frozenset[str] = frozenset()
         self._since_micros = 0
 
-    def settling_is_due(self, now_micros: int) -> bool:
-        """Whether a receipt or a clean-up is missing now and was at the previous call; a new one may be under way.
+    def is_settling_due(self, now_micros: int) -> bool:
+        """Whether a receipt or a clean-up is missing that was missing at the previous call too.
 
-        Each counts once, so that one which settling cannot repair is not tried again at every call.
+        What is missing for the first time may be under way. Each item is reported once, because settling would be
+        repeated at every call for an item that it cannot repair.
         """
         with self._ledger.read() as unit:
-            unreceipted = receipts.list_missing(unit, since_micros=self._since_micros)
-            uncleaned = disposals.list_undisposed(unit, since_micros=self._since_micros)
-        found = frozenset(f"{each.table_uuid}/{each.snapshot_id}" for each in unreceipted)
-        found |= {each.attempt_id for each in uncleaned}
-        due = (found & self._found_last) - self._tried
-        self._found_last = found
-        self._tried = (self._tried & found) | due
+            publications = receipts.list_missing(unit, since_micros=self._since_micros)
+            ended_attempts = disposals.list_undisposed(unit, since_micros=self._since_micros)
+        missing = frozenset(f"{each.table_uuid}/{each.snapshot_id}" for each in publications)
+        missing |= {each.attempt_id for each in ended_attempts}
+        due = (missing & self._missing_before) - self._reported
+        self._missing_before = missing
+        self._reported = (self._reported & missing) | due
         self._since_micros = max(0, now_micros - _SEARCH_BACK_MICROS)
         return bool(due)
 
@@ -403,7 +404,7 @@ class Changes:
             yield
         finally:
             with self._lock:
-                left = self._listeners[subject]
-                left.remove(listener)
-                if not left:
+                remaining = self._listeners[subject]
+                remaining.remove(listener)
+                if not remaining:
                     del self._listeners[subject]

@@ -82,7 +82,7 @@ class Proposals:
             own = claims.find(unit, opening.workload_id, target=opening.table_uuid)
         if own is not None:
             return own
-        schema = self.sources.schema(workload, bound)
+        schema = self.sources.load_schema(workload, bound)
         return with_source_column(bound, claim_of(bound, schema), opening.source, schema)
 
     def _sign_workload(self, workload: Workload, parts: Sequence[Part]) -> LoggedEnvelope:
@@ -112,7 +112,7 @@ class Proposals:
 
 def _read_chunk_ids(unit: Unit, workload_id: str) -> list[str]:
     found: list[str] = []
-    while page := chunks.page(unit, workload_id, start=len(found), rows=chunks.CHUNKS_PAGE_MAX_ROWS):
+    while page := chunks.page_ids(unit, workload_id, start=len(found), rows=chunks.CHUNKS_PAGE_MAX_ROWS):
         found += page
     return found
 
@@ -126,12 +126,12 @@ def _read_attempt(unit: Unit, workload_id: str, attempt_id: str) -> tuple[Part, 
     if attempt.state is not AttemptState.COMMITTING or nonce is None:
         message, expected = "the attempt does not wait for publication", AttemptState.COMMITTING
         raise Code.ATTEMPT_MOVED(message, expected=expected, got=attempt.state, attempt_id=attempt_id)
-    records = proofs.of_nonce(unit, nonce.nonce)
+    records = proofs.list_by_nonce(unit, nonce.nonce)
     envelopes = tuple(to_logged_envelope(statements.get(unit, each.proof_id)) for each in records)
     failed = any(each.verdict is Outcome.FAIL for each in records)
     waiver = _read_waiver(unit, attempt, envelopes) if failed else None
     record = verified.get(unit, nonce.nonce)
-    return Part(attempt, record.nonce, record.core_sha256, envelopes, (), waiver), record
+    return Part(attempt, record.nonce, record.core_sha256, envelopes, files=(), waiver=waiver), record
 
 
 def _read_waiver(unit: Unit, attempt: Attempt, envelopes: Sequence[LoggedEnvelope]) -> Waiver | None:
@@ -140,7 +140,7 @@ def _read_waiver(unit: Unit, attempt: Attempt, envelopes: Sequence[LoggedEnvelop
     if found is None:
         return None
     override, record = found
-    failed = [statements.get(unit, each.proof_id) for each in proofs.of_nonce(unit, record.nonce)]
+    failed = [statements.get(unit, each.proof_id) for each in proofs.list_by_nonce(unit, record.nonce)]
     stored = statements.get(unit, override.record.override_id)
     return Waiver(to_logged_envelope(stored), tuple(to_logged_envelope(each) for each in failed))
 
@@ -153,8 +153,8 @@ def find_waiver(unit: Unit, attempt: Attempt, core: ProofCore) -> tuple[StoredOv
     """
     opened_for = find_override_of(unit, attempt)
     found: list[tuple[int, StoredOverride, ProofRecord]] = []
-    for earlier in attempts.of_chunk(unit, attempt.workload_id, attempt.chunk_id):
-        for record in proofs.of_attempt(unit, earlier.attempt_id):
+    for earlier in attempts.list_by_chunk(unit, attempt.workload_id, attempt.chunk_id):
+        for record in proofs.list_by_attempt(unit, earlier.attempt_id):
             override_id = proofs.find_live_override(unit, record.proof_id)
             stored = None if override_id is None else proofs.find_override(unit, override_id)
             if stored is None or stored.state is not NonceState.RESERVED:
@@ -166,7 +166,7 @@ def find_waiver(unit: Unit, attempt: Attempt, core: ProofCore) -> tuple[StoredOv
                 found.append((statement.expires_at, stored, record))
     if not found:
         return None
-    _, override, failed = max(found, key=lambda each: each[0])
+    _, override, failed = max(found, key=lambda each: each[0])  # the latest expiry
     return override, failed
 
 
@@ -183,7 +183,7 @@ def override_reason(override_id: str) -> str:
 
 def find_override_of(unit: Unit, attempt: Attempt) -> str | None:
     """The id of the override that the attempt was opened for; None for a producer's attempt."""
-    first = events.history(unit, "attempts", attempt.attempt_id, count=1)
+    first = events.history(unit, "attempts", attempt.attempt_id, count=1)  # the attempt's opening, with its reason
     reason = str(first[0].new["reason"]) if first and first[0].new is not None else ""
     prefix, _, override_id = reason.partition(" ")
     return override_id if prefix == _BREAK_GLASS and _OVERRIDE_ID.fullmatch(override_id) else None
@@ -221,7 +221,7 @@ class StatementSigner:
         record = ReceiptRecord(envelope.payload_sha256, published.workload_id, published.table.uuid, snapshot_id)
 
         def work(unit: Unit, log_indexes: Sequence[int]) -> None:
-            earlier = receipts.of_snapshot(unit, record.table_uuid, record.snapshot_id)
+            earlier = receipts.find_by_snapshot(unit, record.table_uuid, record.snapshot_id)
             if earlier is not None:
                 raise RecordedMeanwhileError(earlier.receipt_id)
             receipts.put(unit, record, data, log_index=log_indexes[0])

@@ -97,7 +97,7 @@ class Publishing:
             is_notary_key = error.code == Code.KEY_EXPIRED and error.check == _CHECK_OF_NOTARIES
             if is_notary_key or error.code in _TRUST_ROOT_CODES:
                 raise _untrusted_error(error) from error
-            self._move(error, nonces_before)
+            self._apply_refusal(error, nonces_before)
             raise
         self._clean_up(attempt_ids)
         return result
@@ -110,22 +110,22 @@ class Publishing:
         """
         self._settle_announced()
         with self.ledger.read() as unit:
-            unreceipted = receipts.list_missing(unit)
+            without_receipt = receipts.list_missing(unit)
         results = []
-        for each in unreceipted:
+        for each in without_receipt:
             try:
                 results.append(self._ensure_receipt(each))
             except PvdmError as error:
-                # The others are still settled; this one is tried again, and an audit reports it.
+                # The others are still settled. This one is tried again later; until then an audit reports it.
                 log_failure("receipt_not_made", error, snapshot=each.snapshot_id, **self._describe(each))
         return results
 
     def require_settled(self) -> None:
         """Raise `receipts_missing` while a publication has no receipt, so that settling is tried again."""
         with self.ledger.read() as unit:
-            unreceipted = receipts.list_missing(unit)
-        if unreceipted:
-            raise Code.RECEIPTS_MISSING(got=f"{len(unreceipted)} without one")
+            without_receipt = receipts.list_missing(unit)
+        if without_receipt:
+            raise Code.RECEIPTS_MISSING(got=f"{len(without_receipt)} without one")
 
     def _settle_announced(self) -> None:
         with self.ledger.read() as unit:
@@ -141,17 +141,10 @@ class Publishing:
         return describe_workload(self.ledger, subject.workload_id, subject.table_uuid)
 
     def _gate(self, table_uuid: str) -> Gate:
+        target = open_target(self.ledger, self.clock, self.catalog, table_uuid, STEWARD_GRANT)
+        prove, sign = self.log.proof, self.signer.sign_receipt
         return Gate(
-            self.ledger,
-            self.clock,
-            open_target(self.ledger, self.clock, self.catalog, table_uuid, STEWARD_GRANT),
-            self.trust,
-            self.vault,
-            self.files,
-            self.origin,
-            self.log.proof,
-            self.signer.sign_receipt,
-            self.seals,
+            self.ledger, self.clock, target, self.trust, self.vault, self.files, self.origin, prove, sign, self.seals
         )
 
     def _find_earlier(self, attempt_ids: Sequence[str]) -> PublicationResult | None:
@@ -160,7 +153,7 @@ class Publishing:
             found = [attempts.get(unit, attempt_id) for attempt_id in attempt_ids]
             if not found or any(each.state is not AttemptState.COMMITTED for each in found):
                 return None
-            publication = receipts.publication_of(unit, [each.attempt_id for each in found])
+            publication = receipts.get_publication(unit, [each.attempt_id for each in found])
         result = self._ensure_receipt(publication)
         self._clean_up(attempt_ids)
         return result
@@ -170,8 +163,8 @@ class Publishing:
         table_uuid, snapshot_id = publication.table_uuid, publication.snapshot_id
         with self.ledger.read() as unit:
             event = events.history(unit, PUBLISHED, f"{table_uuid}/{snapshot_id}", count=1)[0]
-            proof_ids = [record.proof_id for nonce in publication.nonces for record in proofs.of_nonce(unit, nonce)]
-            receipt = receipts.of_snapshot(unit, table_uuid, snapshot_id)
+            proof_ids = [proof.proof_id for nonce in publication.nonces for proof in proofs.list_by_nonce(unit, nonce)]
+            receipt = receipts.find_by_snapshot(unit, table_uuid, snapshot_id)
         published = PublishedSnapshot.from_facts(
             dict(event.new or {}), proof_ids=tuple(sorted(proof_ids)), published_at=publication.published_micros
         )
@@ -181,10 +174,11 @@ class Publishing:
         with translate_errors_after_commit():
             return confirm_publication(published, self._gate(table_uuid))
 
-    def _move(self, error: PvdmError, nonces_before: Mapping[str, str]) -> None:
-        """End the attempts that the gate's refusal is about, the one that it names or all, or have them verified again.
+    def _apply_refusal(self, error: PvdmError, nonces_before: Mapping[str, str]) -> None:
+        """End the refused attempts, or have them verified again: the one that the error names, or else all of them.
 
-        An attempt whose state or nonce has changed since stays as it is: the refusal is about an earlier state.
+        `nonces_before`: the nonce of each attempt at the gate's checks. An attempt whose state or nonce has changed
+        since stays as it is, because the refusal is about its earlier state.
         """
         verify_again = error.code in VERIFY_AGAIN_CODES
         if not verify_again and not isinstance(error, VerificationError | NotAllowedError):
@@ -211,7 +205,7 @@ class Publishing:
         self._clean_up(self.ledger.transact(work, at_micros=self.clock.now_micros()))
 
     def _clean_up(self, attempt_ids: Sequence[str]) -> None:
-        """Clean up after these attempts; what fails now is done when unfinished work is settled."""
+        """Clean up after these attempts. A clean-up that fails now is done when unfinished work is settled."""
         for attempt_id in attempt_ids:
             with contextlib.suppress(PvdmError):
                 self.dispose(attempt_id)

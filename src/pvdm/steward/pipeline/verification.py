@@ -36,8 +36,8 @@ from pvdm.steward.work.opened import bound_contract, encode_refusal, is_adopted
 from pvdm.steward.work.sources import Sources, table_ref
 from pvdm.verify.findings import Finding
 from pvdm.verify.job import Tools, VerificationResult, VerifyJob, verify
-from pvdm.verify.source import translate_load_errors, unusable
-from pvdm.verify.staged import base_of, find_overtaken
+from pvdm.verify.source import translate_load_errors, unusable_error
+from pvdm.verify.staged import find_base_id, find_overtaken
 
 VERIFY_RUNS_MAX: Final = 1_000_000
 _MICROS: Final = 1_000_000
@@ -71,7 +71,7 @@ class Verification:
                 with hold_work(self.ledger, attempt_id):
                     self._verify(attempt, current.nonce)
             except ConflictError as error:
-                if error.code != Code.ATTEMPT_MOVED:
+                if error.code != Code.ATTEMPT_MOVED:  # an attempt that has moved has another state by now, read below
                     raise
             except InputError as error:
                 if error.code != Code.SOURCE_UNUSABLE:
@@ -133,12 +133,12 @@ class Verification:
         record = VerifiedRecord(
             nonce,
             job.attempt.attempt_id,
-            hashlib.sha256(result.core.to_bytes()).hexdigest(),
-            location,
-            sha256,
-            len(result.core.files.added),
-            result.core.rows.staged,
-            tuple(findings),
+            core_sha256=hashlib.sha256(result.core.to_bytes()).hexdigest(),
+            location=location,
+            sha256=sha256,
+            files=len(result.core.files.added),
+            rows=result.core.rows.staged,
+            findings=tuple(findings),
             located=result.located,
         )
         self.ledger.transact(lambda unit: verified.put(unit, record), at_micros=self.clock.now_micros())
@@ -191,7 +191,7 @@ class Verification:
         if planned is None:
             raise AssertionError("an attempt is at a chunk of its plan")
         with translate_table_errors():
-            metadata = catalog.states.newest(row).metadata
+            metadata = catalog.states.load_newest(row).metadata
         staged = None if attempt.staged_snapshot_id is None else int(attempt.staged_snapshot_id)
         require_staged_shown(metadata, staged, upstream=row.upstream)
         head = None if staged is None else metadata.snapshot(staged)
@@ -224,7 +224,7 @@ class Verification:
             branch=MAIN,
             staging_branch=attempt.branch,
             metadata=metadata,
-            base_id=base_of(metadata, head),
+            base_id=find_base_id(metadata, head),
             head=head,
             folders=(parse_location(row.location if adopted else attempt.prefix),),
             source=source,
@@ -236,7 +236,7 @@ class Verification:
         """End the handle by which workers of the last run get keys; returns a job id that was not used before.
 
         Each earlier run was ended when the next one began. Runs are numbered without a gap, so a binary search finds
-        the first free number. There may be thousands: if a store is unavailable for days, each minute has a retry.
+        the first free number. There may be thousands of runs: if a store is unavailable, each minute has a retry.
         """
         low, high = 0, 1
         while self._end_run(nonce, high - 1):
@@ -306,7 +306,7 @@ def require_not_outdated(ledger: Ledger, job: VerifyJob, removed: Collection[str
         pinned = int(other.source_snapshot_id or 0)
         if other.opening.source != own_source or pinned in not_newer or source.snapshot(pinned) is None:
             continue
-        raise unusable(
+        raise unusable_error(
             Code.SOURCE_REFUSED(
                 f"workload {other.opening.workload_id} has published these rows from a newer snapshot of the source",
                 reason="source_outdated",

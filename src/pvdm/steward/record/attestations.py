@@ -57,15 +57,9 @@ class Attestations:
         now = self.clock.now_micros()
         require_registered(self.trust.current(), grant.name, now)
         epoch = self.keys.epoch_for(None)
+        table_uuid, snapshot_id, nonce = request.table_uuid, request.snapshot_id, request.nonce
         context = SourceContext(
-            epoch,
-            request.catalog,
-            request.table_uuid,
-            request.snapshot_id,
-            grant.name,
-            request.nonce,
-            request.mode,
-            request.fingerprints,
+            epoch, request.catalog, table_uuid, snapshot_id, grant.name, nonce, request.mode, request.fingerprints
         )
         expires_micros = now + CHALLENGE_SECONDS * _MICROS
         record = ChallengeRecord(request.nonce, grant.name, epoch, _encode_request(context), expires_micros)
@@ -97,13 +91,9 @@ class Attestations:
         require_in_time(challenge, now)
         self.keys.epoch_for(challenge.epoch)  # raises if the epoch was revoked
         _verify(envelope, attestation, self.trust.current(), challenge, now)
+        table, snapshot_id = attestation.table, str(attestation.snapshot_id)
         record = AttestationRecord(
-            parsed.payload_sha256,
-            attestation.nonce,
-            attestation.attestor,
-            attestation.table.catalog,
-            attestation.table.uuid,
-            str(attestation.snapshot_id),
+            parsed.payload_sha256, attestation.nonce, attestation.attestor, table.catalog, table.uuid, snapshot_id
         )
 
         def work(unit: Unit, log_indexes: Sequence[int]) -> None:

@@ -13,7 +13,7 @@ from pvdm.catalog.state import TableState
 from pvdm.errors import Code
 from pvdm.lake.paths import Location, parse_location
 from pvdm.lake.read.entries import load_manifest_list, read_listed
-from pvdm.lake.stores.stores import Place, Stores, location_of
+from pvdm.lake.stores.stores import ConfiguredPath, Stores, location_of
 from pvdm.ledger import Ledger, Unit
 from pvdm.ledger.catalog.namespaces import Levels
 from pvdm.ledger.catalog.tables import TableRow
@@ -67,7 +67,7 @@ class Audits:
         ledger: Ledger,
         require_covered: Callable[[int], None],
         catalog: Catalog,
-        vault: Place,
+        vault: ConfiguredPath,
         stores: Stores | None = None,
     ) -> None:
         """`require_covered` returns once the outside checkpoint covers a log of that size."""
@@ -79,21 +79,17 @@ class Audits:
 
     def read_evidence(self, grant: Grant, levels: Levels, name: str) -> Evidence:
         """The table's metadata, the newest checkpoint and the table's approvals; `read_receipts` gives its receipts."""
-        state = self._load_receipted(grant, levels, name)
+        state = self._load_with_receipt(grant, levels, name)
         row = state.row
         with self._ledger.read() as unit:
             note = LedgerLog(unit).newest_checkpoint() or b""
             size = read_unverified(note).checkpoint.size
-            wanted = protections.approval_ids(unit, row.table_uuid, row.namespace_id)
+            wanted = protections.list_approval_ids(unit, row.table_uuid, row.namespace_id)
             approvals = tuple(logged for _, logged in self._read_logged(unit, wanted, size, whole=True))
         self._require_covered(size)
-        return Evidence(
-            TableRef(self._catalog.name, row.table_uuid, full_name((*levels, name))),
-            row.contract_hash,
-            MetadataFile(row.pointer.location, state.metadata.to_bytes()),
-            note,
-            approvals,
-        )
+        table = TableRef(self._catalog.name, row.table_uuid, full_name((*levels, name)))
+        metadata = MetadataFile(row.pointer.location, state.metadata.to_bytes())
+        return Evidence(table, row.contract_hash, metadata, note, approvals)
 
     def read_receipts(
         self, grant: Grant, levels: Levels, name: str, *, size: int, after: int | None, count: int
@@ -102,7 +98,7 @@ class Audits:
         row = self._catalog.tables.load(grant, levels, name).row
         with self._ledger.read() as unit:
             self._require_size(unit, size)
-            wanted = receipts.ids_of_table(unit, row.table_uuid, after=after, count=count)
+            wanted = receipts.list_ids_by_table(unit, row.table_uuid, after=after, count=count)
             found = tuple(logged for _, logged in self._read_logged(unit, wanted, size))
         self._require_covered(size)
         return found
@@ -141,14 +137,14 @@ class Audits:
         read_listed(metadata, found, reader)
         return reader.last[0]
 
-    def _load_receipted(self, grant: Grant, levels: Levels, name: str) -> TableState:
+    def _load_with_receipt(self, grant: Grant, levels: Levels, name: str) -> TableState:
         """The table, once the head of `main` has a receipt, or after `_RECEIPT_WAIT_SECONDS` at the latest."""
         deadline = time.monotonic() + _RECEIPT_WAIT_SECONDS
         while True:
             state = self._catalog.tables.load(grant, levels, name)
-            head = state.metadata.current_snapshot_id
+            head, table_uuid = state.metadata.current_snapshot_id, state.row.table_uuid
             with self._ledger.read() as unit:
-                has_receipt = head is None or receipts.of_snapshot(unit, state.row.table_uuid, str(head)) is not None
+                has_receipt = head is None or receipts.find_by_snapshot(unit, table_uuid, str(head)) is not None
             if has_receipt or not state.row.protected or time.monotonic() >= deadline:
                 return state
             time.sleep(_POLL_SECONDS)
@@ -166,9 +162,9 @@ class Audits:
     def _read_logged(
         unit: Unit, wanted: Iterable[str], size: int, *, whole: bool = False
     ) -> Iterator[tuple[Statement, LoggedStatement]]:
-        """Statements with inclusion proofs for this log size, without later ones.
+        """Statements with inclusion proofs for this log size; statements that were logged later are left out.
 
-        Stops at the end of a page, after at least one statement. With `whole` it raises there instead.
+        Stops after the first statement, or later before `AUDIT_PAGE_MAX_BYTES` are exceeded. With `whole`, raises then.
         """
         log, total = LedgerLog(unit), 0
         for statement_id in wanted:

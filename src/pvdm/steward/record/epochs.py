@@ -44,8 +44,8 @@ class Epochs:
 
     def create(self, reason: str) -> tuple[EpochChange, ...]:
         """Create the next epoch with four new keys, CREATED; its keys sign nothing before it is activated."""
-        last = max(self._require_book_current(), default=0)
-        return self._log_after(self.keys.create_epoch(reason, above=last), reason)
+        last_logged = max(self._require_book_current(), default=0)  # a restored book may lack this epoch
+        return self._log_after(self.keys.create_epoch(reason, above=last_logged), reason)
 
     def activate(self, number: int, reason: str) -> tuple[EpochChange, ...]:
         """CREATED → ACTIVE; the trust root must name its keys, so that others can check its signatures."""
@@ -83,7 +83,7 @@ class Epochs:
 
         def work(unit: Unit, log_indexes: Sequence[int]) -> None:
             # The log's lock is held here, so no other Steward can log these steps meanwhile.
-            if statements.ids_of_kind(unit, StatementKind.EPOCH) != seen:
+            if statements.list_ids_by_kind(unit, StatementKind.EPOCH) != seen:
                 raise Code.EPOCH_STEPS_MOVED()
             for document, log_index in zip(documents, log_indexes, strict=True):
                 document.store(unit, log_index)
@@ -93,7 +93,7 @@ class Epochs:
         except ConflictError as error:
             if error.code != Code.EPOCH_STEPS_MOVED:
                 raise
-            self.log_missing(reason)
+            self.log_missing(reason)  # another Steward has logged steps first, so compare again
 
     def _sign_step(self, epoch: Epoch, before: EpochStage | None, after: EpochStage, reason: str) -> Document:
         statement = EpochStatement(
@@ -110,7 +110,7 @@ class Epochs:
         return Document(StatementKind.EPOCH, envelope.payload_sha256, envelope.to_bytes())
 
     def _require_book_current(self) -> dict[int, LoggedEpoch]:
-        """Refuse to change a book that was replaced by an old copy."""
+        """Refuse to change a book that was replaced by an old copy; returns the last statement about each epoch."""
         _, logged = self._read_log()
         require_not_behind(self.keys.book(), logged)
         return logged
@@ -118,8 +118,8 @@ class Epochs:
     def _read_log(self) -> tuple[tuple[str, ...], dict[int, LoggedEpoch]]:
         """The ids of all epoch statements in the log, and the last one about each epoch."""
         with self.ledger.read() as unit:
-            stored = statements.of_kind(unit, StatementKind.EPOCH)
-            restored = statements.of_kind(unit, StatementKind.RESTORE)
+            stored = statements.list_by_kind(unit, StatementKind.EPOCH)
+            restored = statements.list_by_kind(unit, StatementKind.RESTORE)
         last_restore = max((statement.log_index for statement in restored), default=-1)
         found: dict[int, LoggedEpoch] = {}
         for statement in stored:
@@ -188,7 +188,7 @@ class LedgerEpochs:
         # Read before the book, so that a newer book of another thread does not look like a rollback.
         seen = self._seen_revision
         with self._ledger.read() as unit:
-            data = shared_settings.newest_epoch_book(unit)
+            data = shared_settings.find_newest_epoch_book(unit)
         try:
             book = EpochBook() if data is None else EpochBook.parse(data)
         except InputError as error:
@@ -214,7 +214,7 @@ class LedgerEpochs:
 
 
 class LedgerHandles:
-    """Stores handles in the ledger; a change is one transaction with the handle's row locked."""
+    """Stores handles (the random ids that workers exchange for a job's digest keys), each in one row of the ledger."""
 
     def __init__(self, ledger: Ledger, clock: LedgerClock) -> None:
         self._ledger = ledger
@@ -238,7 +238,7 @@ class LedgerHandles:
         return None if found is None else _from_stored(found)
 
     def change(self, handle_sha256: str, step: Callable[[HandleRecord], HandleRecord]) -> None:
-        """Replace the record by the result of `step`; if `step` raises, nothing changes."""
+        """Replace the record by the result of `step`, with its row locked. If `step` raises, nothing changes."""
 
         def work(unit: Unit) -> None:
             old = shared_settings.lock_handle(unit, handle_sha256)

@@ -24,10 +24,11 @@ from pvdm.trust.log.proof import LogProof
 from pvdm.trust.log.tiles import TILE_WIDTH, StaticTiles, parse_path
 
 ARCHIVE_PAGE_ENTRIES: Final = 1_000
-_TRIES: Final = 16
-_LOCK: Final = ".lock"
-_LOG: Final = "log"
-_STATEMENTS: Final = "statements"
+_FOLLOW_TRIES: Final = 16
+# Names in the archive's folder.
+_LOCK_FILE: Final = ".lock"
+_LOG_FOLDER: Final = "log"
+_ENVELOPES_FOLDER: Final = "statements"
 
 
 class LogQueries:
@@ -55,7 +56,8 @@ class LogQueries:
         """A tile or an entry bundle by its C2SP path; raises `tile_unknown` beyond the log's size."""
         tile = parse_path(path)
         size = self._reader.size()
-        hashes_at_level = size >> (8 * max(tile.level, 0))  # a hash of level n is over 256**n entries
+        # A hash of level n is over 256**n entries. Level -1 is the entries themselves, in bundles.
+        hashes_at_level = size >> (8 * max(tile.level, 0))
         if tile.index * TILE_WIDTH + tile.width > hashes_at_level:
             raise Code.LOG_REQUEST_INVALID(reason="tile_unknown", got=ascii(path[:200]))
         self._require_covered(size)
@@ -77,12 +79,9 @@ class LogQueries:
         """The proof that the tree of `new` entries begins with the tree of `old` entries."""
         size = self._reader.size()
         if not 0 <= old <= new <= size:
-            raise Code.LOG_REQUEST_INVALID(
-                "no proof can be made between these sizes",
-                reason="log_sizes_invalid",
-                expected=f"0 to {size}, in order",
-                got=f"{old} and {new}",
-            )
+            message, expected = "no proof can be made between these sizes", f"0 to {size}, in order"
+            got = f"{old} and {new}"
+            raise Code.LOG_REQUEST_INVALID(message, reason="log_sizes_invalid", expected=expected, got=got)
         self._require_covered(new)
         return merkle.prove_consistency(self._reader, old_size=old, new_size=new)
 
@@ -204,11 +203,11 @@ class Archive:
             return ArchiveRepair(export(log, log_folder(self._folder), verify=True).files_written, written)
 
     def _follow(self) -> ArchiveProgress:
-        for tries_left in reversed(range(_TRIES)):
+        for tries_left in reversed(range(_FOLLOW_TRIES)):
             try:
                 with self._lock_folder():
-                    # Envelopes are written before the checkpoint, which must not cover missing ones. The log is pinned
-                    # for the same reason: it may grow meanwhile.
+                    # Envelopes are written before the checkpoint, so that it never covers a missing one. The log is
+                    # pinned, because entries that are appended meanwhile have no envelope here yet.
                     log = PinnedLogReader(self._ledger)
                     written = self._write_envelopes(archived_size(self._folder), log.size(), verify=False)
                     return ArchiveProgress(export(log, log_folder(self._folder)).size, written)
@@ -230,7 +229,7 @@ class Archive:
                 yield
                 return
             make_folders(self._folder)
-            with (self._folder / _LOCK).open("a") as lock:
+            with (self._folder / _LOCK_FILE).open("a") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX)
                 yield
         except OSError as error:
@@ -242,7 +241,7 @@ class Archive:
         written = 0
         for first in range(start, end, ARCHIVE_PAGE_ENTRIES):
             with self._ledger.read() as unit:
-                page = statements.between(unit, first, min(first + ARCHIVE_PAGE_ENTRIES, end))
+                page = statements.list_between(unit, first, min(first + ARCHIVE_PAGE_ENTRIES, end))
             folders = set()
             for statement in page:
                 path = envelope_path(self._folder, hashlib.sha256(statement.envelope).hexdigest())
@@ -255,7 +254,7 @@ class Archive:
                         expected=path.stem,
                         got="another hash",
                         hint="keep the file as evidence, remove it from the archive, then run this again",
-                        place=f"{_STATEMENTS}/{path.parent.name}/{path.name}",
+                        place=f"{_ENVELOPES_FOLDER}/{path.parent.name}/{path.name}",
                     )
                 folders.add(path.parent)
             for folder in folders:
@@ -286,7 +285,7 @@ class ArchivedLog:
 
 def log_folder(folder: FilePath) -> FilePath:
     """The archive's folder of tiles and checkpoint, which any reader of tiled logs (C2SP) understands."""
-    return folder / _LOG
+    return folder / _LOG_FOLDER
 
 
 def archived_size(folder: FilePath) -> int:
@@ -299,4 +298,4 @@ def archived_size(folder: FilePath) -> int:
 
 def envelope_path(folder: FilePath, sha256: str) -> FilePath:
     """The path of the envelope of that hash in the archive."""
-    return folder / _STATEMENTS / sha256[:2] / f"{sha256}.json"
+    return folder / _ENVELOPES_FOLDER / sha256[:2] / f"{sha256}.json"

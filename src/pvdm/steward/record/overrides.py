@@ -77,7 +77,7 @@ class Overrides:
 
     def _accept(self, envelope: bytes, override: BreakGlass, grant: Grant) -> None:
         with self.ledger.read() as unit:
-            require_domain(grant, proofs.domain_of(unit, override.fail_proof_id))
+            require_domain(grant, proofs.get_domain(unit, override.fail_proof_id))
         now = self.clock.now_micros()
         root_ids = self.trust.ids()
         root = self.trust.current()
@@ -86,12 +86,12 @@ class Overrides:
         with self.ledger.read() as unit:
             row = tables.find_by_uuid(unit, override.table.uuid)
         if row is not None:  # the gate refuses an override for a dropped table
-            require_over_main(override, self.catalog.states.of(row).metadata.current_snapshot_id)
+            require_over_main(override, self.catalog.states.load(row).metadata.current_snapshot_id)
         record = override_record(verified.statement_id, override)
 
         def work(unit: Unit, log_indexes: Sequence[int]) -> None:
             # The log's lock is held here, so no trust root that revokes the key is accepted meanwhile.
-            if statements.ids_of_kind(unit, StatementKind.TRUST_ROOT) != root_ids:
+            if statements.list_ids_by_kind(unit, StatementKind.TRUST_ROOT) != root_ids:
                 raise Code.TRUST_ROOT_MOVED("a trust root was accepted meanwhile", hint="submit the override again")
             nonce = nonces.find(unit, override.nonce)
             if nonce is not None:
@@ -122,7 +122,7 @@ class Overrides:
         """The FAIL proof with every notary's statement, verified at the time of its log entry."""
         with self.ledger.read() as unit:
             nonce = proofs.get(unit, proof_id).nonce
-            stored = [statements.get(unit, record.proof_id) for record in proofs.of_nonce(unit, nonce)]
+            stored = [statements.get(unit, record.proof_id) for record in proofs.list_by_nonce(unit, nonce)]
         root, now = self.trust.current(), max(statement.at_micros for statement in stored)
         envelopes = [statement.envelope for statement in stored]
         return verify_threshold(envelopes, root, threshold=root.thresholds.notary, now=now)

@@ -24,7 +24,7 @@ from pvdm.model.states import ATTEMPT, AttemptState, NonceState
 from pvdm.steward.access import refuse_attempt_token, visible_domain
 from pvdm.steward.record.log import LogQueries
 from pvdm.steward.record.recorder import Document, RecordedMeanwhileError, Recorder
-from pvdm.trust.bundle import LoggedEnvelope, ProofBundle
+from pvdm.trust.bundle import LoggedProof, ProofBundle
 from pvdm.trust.keys.context import AttemptContext
 from pvdm.trust.keys.epochs import KeyRole
 from pvdm.trust.keys.service import AttemptKeys, KeyService, release_keys
@@ -118,16 +118,11 @@ class Proofs:
         count: int = 100,
     ) -> list[ProofView]:
         """The newest proofs of the caller's domain, going back in the log from the index `after`."""
-        wanted = attempt_id or grant.attempt_id
+        wanted, domain = attempt_id or grant.attempt_id, visible_domain(grant)
         refuse_attempt_token(grant, allowed_attempt_id=wanted)
         with self.ledger.read() as unit:
             found = proofs.page(
-                unit,
-                domain=visible_domain(grant),
-                workload_id=workload_id,
-                attempt_id=wanted,
-                before_index=after,
-                count=count,
+                unit, domain=domain, workload_id=workload_id, attempt_id=wanted, before_index=after, count=count
             )
             override_ids = proofs.find_overrides_of_proofs(unit, [record.proof_id for record, _ in found])
         self.recorder.require_covered(max((index + 1 for _, index in found), default=0))
@@ -145,10 +140,10 @@ class Proofs:
         """The proof with all envelopes of its nonce and their log proofs, for checks without the Steward."""
         with self.ledger.read() as unit:
             self._require_readable(unit, proof_id, grant)
-            records = proofs.of_nonce(unit, proofs.get(unit, proof_id).nonce)
+            records = proofs.list_by_nonce(unit, proofs.get(unit, proof_id).nonce)
             stored = [statements.get(unit, record.proof_id) for record in records]
         logged = [
-            LoggedEnvelope(each.envelope, each.at_micros, self.log.proof(each.log_index).decode()) for each in stored
+            LoggedProof(each.envelope, each.at_micros, self.log.proof(each.log_index).decode()) for each in stored
         ]
         return ProofBundle(tuple(logged)).to_bytes()
 
@@ -181,12 +176,12 @@ class Proofs:
 
     @staticmethod
     def _require_readable(unit: Unit, proof_id: str, grant: Grant) -> None:
-        require_domain(grant, proofs.domain_of(unit, proof_id))
+        require_domain(grant, proofs.get_domain(unit, proof_id))
         refuse_attempt_token(grant, allowed_attempt_id=proofs.get(unit, proof_id).attempt_id)
 
 
 def _require_verifying(unit: Unit, core: ProofCore) -> None:
-    """Require that the attempt is VERIFYING under the proof's nonce."""
+    """Require that the attempt is the one that the proof names, and is VERIFYING under the proof's nonce."""
     attempt = attempts.lock(unit, core.attempt.attempt_id)
     if attempt.state is not AttemptState.VERIFYING:
         raise Code.ATTEMPT_MOVED("the attempt is not being verified", expected="VERIFYING", got=attempt.state)
@@ -214,7 +209,7 @@ def _context_text(context: AttemptContext | None, core: ProofCore, epoch: int) -
 
 
 def proof_record(proof_id: str, core: ProofCore, part: NotaryPart, *, context: str | None) -> ProofRecord:
-    """The proof as the ledger stores it; the summary has facts for lists that have no column of their own."""
+    """The proof as the ledger stores it. `summary` has the facts that listings show and that have no own column."""
     rows, attempt, verdict = core.rows, core.attempt, core.verdict
     summary = canonical_json.dump(
         {

@@ -87,7 +87,7 @@ class Recorder:
         if note is not None:
             newest = read_unverified(note)
             size = newest.checkpoint.size
-            self._cover_appended(AppendedEntries(size, size, newest))
+            self._cover_appended(AppendedEntries(size, size, newest))  # no new entries
 
     def require_covered(self, size: int) -> None:
         """Update the outside checkpoint unless it covers this log size: an uncovered entry could be lost unnoticed."""
@@ -130,8 +130,10 @@ def signing_epoch(book: EpochBook) -> int:
     """The epoch whose keys sign for the Steward: the active one, or the newest that may still sign."""
     if book.active is not None:
         return book.active.number
-    newest = next((epoch.number for epoch in reversed(book.epochs) if epoch.can_sign), None)
-    return newest or book.epoch_for(None)  # the latter raises, since no epoch is active
+    for epoch in reversed(book.epochs):
+        if epoch.can_sign:
+            return epoch.number
+    return book.epoch_for(None)  # raises, since no epoch is active
 
 
 def _store_and_work(prepared: PreparedAppend, work: Work, unit: Unit) -> AppendedEntries:

@@ -58,12 +58,11 @@ class TrustRoots:
             return current
         book = self.keys.book()
         require_names_epoch(root, book.epoch(signing_epoch(book)), notary=self.notary, origin=self.origin)
-
         document = Document(StatementKind.TRUST_ROOT, root.sha256, envelope)
 
         def work(unit: Unit, log_indexes: Sequence[int]) -> None:
             # The log's lock is held here, so of two concurrent next versions only the first is accepted.
-            if statements.ids_of_kind(unit, StatementKind.TRUST_ROOT) != seen:
+            if statements.list_ids_by_kind(unit, StatementKind.TRUST_ROOT) != seen:
                 raise Code.TRUST_ROOT_MOVED("another trust root was accepted first", hint="submit yours again")
             unit.add_request_facts(trust_root=root.sha256)
             document.store(unit, log_indexes[0])
@@ -89,7 +88,7 @@ class TrustRoots:
     def ids(self) -> tuple[str, ...]:
         """The ids of all versions; a caller compares them again in the transaction that relies on them."""
         with self.ledger.read() as unit:
-            return statements.ids_of_kind(unit, StatementKind.TRUST_ROOT)
+            return statements.list_ids_by_kind(unit, StatementKind.TRUST_ROOT)
 
     def _choose_pin(self, pin: str | None) -> str:
         if self.pin is not None and pin is not None and pin != self.pin:
@@ -101,7 +100,7 @@ class TrustRoots:
 
     def _statements(self) -> list[Statement]:
         with self.ledger.read() as unit:
-            return statements.of_kind(unit, StatementKind.TRUST_ROOT)
+            return statements.list_by_kind(unit, StatementKind.TRUST_ROOT)
 
     def find(self) -> TrustRoot | None:
         """The newest version; None where there is none yet."""

@@ -256,7 +256,7 @@ def stored_core(unit: Unit, proof_id: str) -> ProofCore | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Unreceipted:
+class UnreceiptedProof:
     """A proof whose rows a table shows without a receipt. If not `certain`, the table may or may not show them."""
 
     table: TableRef
@@ -270,7 +270,7 @@ class Unreceipted:
 class FilledGaps:
     """The proofs that were found for the gaps of a lineage; `open_gaps` are snapshots without a proof."""
 
-    shown: tuple[Unreceipted, ...] = ()
+    shown: tuple[UnreceiptedProof, ...] = ()
     open_gaps: tuple[int, ...] = ()
 
 
@@ -298,7 +298,7 @@ class LooseProofs:
     ) -> FilledGaps:
         """Find the proofs of snapshots without a receipt. Raises if a snapshot names a missing proof, or a FAIL."""
         table = newest.receipt.table
-        shown: dict[str, Unreceipted] = {}
+        shown: dict[str, UnreceiptedProof] = {}
         for gap in lineage.gaps:
             snapshot = metadata.snapshot(gap)
             if snapshot is not None:
@@ -309,30 +309,30 @@ class LooseProofs:
             paths = [file.published_path for file in core.files.added if file.published_path in unreceipted]
             if paths and proof_id not in shown:
                 at = str(min(unreceipted[path] for path in paths))
-                shown[proof_id] = Unreceipted(table, at, proof_id, _require_pass(proof_id, core), certain=True)
+                shown[proof_id] = UnreceiptedProof(table, at, proof_id, _require_pass(proof_id, core), certain=True)
         gaps = [gap for gap in lineage.gaps if str(gap) not in {each.snapshot_id for each in shown.values()}]
         if gaps:
             # Rows of other proofs may have been published there and replaced since: they must not be published again.
             shown |= {
-                proof_id: Unreceipted(table, str(gaps[0]), proof_id, core, certain=False)
+                proof_id: UnreceiptedProof(table, str(gaps[0]), proof_id, core, certain=False)
                 for proof_id, core in self.find(table.uuid).items()
                 if proof_id not in shown and core.verdict.passed
             }
         return FilledGaps(tuple(shown.values()), tuple(gaps))
 
-    def _proofs_in_summary(self, table: TableRef, snapshot: Snapshot) -> dict[str, Unreceipted]:
+    def _proofs_in_summary(self, table: TableRef, snapshot: Snapshot) -> dict[str, UnreceiptedProof]:
         """The proofs that the snapshot's summary names. The summary can be trusted: a receipt binds its metadata."""
         if SUMMARY_STATEMENT in snapshot.summary:
             workload = self._get_workload(snapshot.summary[SUMMARY_STATEMENT])
             proof_ids = [chunk.proof_ids[0] for chunk in workload.chunks]
         else:
             proof_ids = [snapshot.summary.get(SUMMARY_PROOF, "none")]
-        found: dict[str, Unreceipted] = {}
+        found: dict[str, UnreceiptedProof] = {}
         for proof_id in proof_ids:
             with self._ledger.read() as unit:
                 core = self.find(table.uuid).get(proof_id) or stored_core(unit, proof_id)
             passed = _require_pass(proof_id, core)
-            found[proof_id] = Unreceipted(table, str(snapshot.snapshot_id), proof_id, passed, certain=True)
+            found[proof_id] = UnreceiptedProof(table, str(snapshot.snapshot_id), proof_id, passed, certain=True)
         return found
 
     def _get_workload(self, statement_id: str) -> WorkloadStatement:
@@ -390,5 +390,5 @@ def _require_pass(proof_id: str, core: ProofCore | None) -> ProofCore:
 def _proofs_of_live_attempts(unit: Unit) -> dict[str, ProofCore]:
     """The proofs of the backup's live attempts, which may have been published after it."""
     live = attempts.list_live(unit)
-    ids = [record.proof_id for attempt in live for record in proofs.of_attempt(unit, attempt.attempt_id)]
+    ids = [record.proof_id for attempt in live for record in proofs.list_by_attempt(unit, attempt.attempt_id)]
     return {proof_id: core for proof_id in ids if (core := stored_core(unit, proof_id)) is not None}

@@ -41,7 +41,7 @@ from pvdm.steward.restore.lineage import (
     LooseProofs,
     LostPublication,
     Publication,
-    Unreceipted,
+    UnreceiptedProof,
     are_rows_proved,
     count_contained,
     describe_gap,
@@ -56,7 +56,7 @@ from pvdm.steward.restore.lineage import (
 from pvdm.steward.restore.refill import ArchivedEntry, Plan, RestoreRequest
 from pvdm.verify.fetch import Files
 
-_REFUSALS = (VerificationError, InputError, NotAllowedError)
+_REFUSALS = (VerificationError, InputError, NotAllowedError)  # data that does not fit; other errors end the restore
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ class Pointers:
     lost: list[LostPublication] = field(default_factory=list)
     shown: set[str] = field(default_factory=set)
     unclear: set[str] = field(default_factory=set)
-    unreceipted: list[Unreceipted] = field(default_factory=list)
+    unreceipted: list[UnreceiptedProof] = field(default_factory=list)
     doubted: list[Publication] = field(default_factory=list)
     migrated: dict[str, str | None] = field(default_factory=dict)
     shown_states: dict[str, table_report.ReachedState] = field(default_factory=dict)
@@ -381,7 +381,7 @@ class _TableJudge:
                 return True
             with self._notary.ledger.read() as unit:
                 is_published = chunks.is_published_at(unit, uuid, str(snapshot_id))
-                return is_published or receipts.of_snapshot(unit, uuid, str(snapshot_id)) is not None
+                return is_published or receipts.find_by_snapshot(unit, uuid, str(snapshot_id)) is not None
 
         return trace(published, metadata, protection_changes(self._archived, uuid), is_in_backup)
 

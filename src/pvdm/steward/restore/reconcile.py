@@ -24,7 +24,7 @@ from pvdm.model.statements.receipt import Receipt
 from pvdm.model.statements.table import TableRef
 from pvdm.model.states import ATTEMPT, AnnouncedState, AttemptState, WorkloadState
 from pvdm.steward.notary import Notary
-from pvdm.steward.restore.lineage import Unreceipted, stored_core
+from pvdm.steward.restore.lineage import UnreceiptedProof, stored_core
 from pvdm.steward.restore.pointers import Advance, Pointers, apply_pointers
 from pvdm.steward.restore.refill import ArchivedEntry, Plan, RestoreRequest, statements_of
 from pvdm.steward.restore.refill_statements import RESTORE_REASON, refill_approvals, refill_verdicts
@@ -76,15 +76,9 @@ def apply_restore(
         for token_id in valid:
             tokens.revoke(unit, token_id)
         outcome |= {"nonces": len(reserved), "tokens": len(valid)}
+        restore_id, operator, note = restores.next_id(unit), request.operator, plan.outside.note
         marker = Restore(
-            restores.next_id(unit),
-            request.operator,
-            request.reason,
-            plan.backup_size,
-            plan.outside.note,
-            epoch_before,
-            request.log_keys,
-            outcome,
+            restore_id, operator, request.reason, plan.backup_size, note, epoch_before, request.log_keys, outcome
         )
         restores.begin(unit, marker)
         return marker
@@ -110,7 +104,7 @@ def _advance_facts(each: Advance) -> dict[str, Any]:
     }
 
 
-def _unreceipted_facts(each: Unreceipted) -> dict[str, str]:
+def _unreceipted_facts(each: UnreceiptedProof) -> dict[str, str]:
     return {
         "table": each.table.name,
         "snapshot_id": each.snapshot_id,
@@ -156,7 +150,7 @@ def _apply_receipts(
         cores = {proof_id: stored_core(unit, proof_id) for proof_id in receipt.proof_ids}
         if receipt_id in lost:
             if may_have_appended(cores.values()) and tables.find_by_uuid(unit, receipt.table.uuid) is None:
-                # If the table's metadata is registered, its rows are shown again. So claims on it are blocked.
+                # An operator may register the table's metadata later, and with it these rows. So claims are blocked.
                 restores.put_lost_claim(unit, receipt_id, receipt.workload_id, target=receipt.table.uuid)
             continue
         apply(receipt_id, receipt.workload_id, receipt.table, snapshot, cores)
@@ -317,7 +311,7 @@ def _source_schema(notary: Notary, bound: BoundContract, core: ProofCore) -> Sch
         row = tables.find_by_uuid(unit, pinned.table.uuid)
     if row is None:
         return None
-    metadata = notary.catalog.states.of(row).metadata
+    metadata = notary.catalog.states.load(row).metadata
     if metadata.snapshot(pinned.snapshot_id) is None:
         return to_model(metadata.current_schema)
     return pinned_schema(pinned.table, metadata, pinned.snapshot_id)

@@ -92,10 +92,10 @@ def plan_refill(notary: Notary, request: RestoreRequest) -> Plan:
     target = _load_archive_checkpoint(notary, request, outside)
     if target is not None and target.checkpoint.size <= size:
         target = None  # the archive has nothing that the backup lacks
-    reached = size if target is None else target.checkpoint.size
-    lost = max(0, outside.checkpoint.size - reached)
-    _require_accepted_loss(request, size, outside, reached, lost)
-    _require_archive_not_longer(config, reached)
+    restored_size = size if target is None else target.checkpoint.size
+    lost = max(0, outside.checkpoint.size - restored_size)
+    _require_accepted_loss(request, size, outside, restored_size, lost)
+    _require_archive_not_longer(config, restored_size)
     if target is None or request.archive is None:
         return Plan(size, outside, b"", (), {}, (), lost)
     archive = ArchivedLog(request.archive)
@@ -110,15 +110,15 @@ def plan_refill(notary: Notary, request: RestoreRequest) -> Plan:
     return Plan(size, outside, target.note, entries, hashes, tuple(archived), lost)
 
 
-def _require_archive_not_longer(config: StewardConfig, reached: int) -> None:
+def _require_archive_not_longer(config: StewardConfig, restored_size: int) -> None:
     """Raise if the configured archive has more entries than the restored log, which continues in this archive."""
     archive = archive_folder(config)
-    if archive is not None and archived_size(archive) > reached:
+    if archive is not None and archived_size(archive) > restored_size:
         raise Code.RESTORE_REFUSED(
             "the configured archive has more entries than the restored log would have",
             reason="restore_entries_missing",
             expected=f"{archived_size(archive)} entries",
-            got=str(reached),
+            got=str(restored_size),
             hint=f"nothing was changed; restore with --archive {archive}",
         )
 
@@ -174,14 +174,15 @@ def _log_key_hint() -> Iterator[None]:
 
 
 def _require_accepted_loss(
-    request: RestoreRequest, size: int, outside: SignedCheckpoint, reached: int, lost: int
+    request: RestoreRequest, size: int, outside: SignedCheckpoint, restored_size: int, lost: int
 ) -> None:
+    """Raise if entries are lost and not given up, or if none is lost and the request gives entries up."""
     if lost and request.lost_origin is None:
         raise Code.RESTORE_REFUSED(
             "the archive does not have what the backup lacks",
             reason="restore_entries_missing",
             expected=f"entries {size} to {outside.checkpoint.size - 1}",
-            got="no archive" if request.archive is None else f"{reached} entries",
+            got="no archive" if request.archive is None else f"{restored_size} entries",
             hint="bring the newest archive; or give the entries up by going on under a new origin",
         )
     if not lost and request.lost_origin is not None:
@@ -238,7 +239,7 @@ def _require_trusted_checkpoint(
 def _revoked_log_keys(notary: Notary, archived: Sequence[ArchivedEntry], covered: int) -> set[str]:
     """The ids of log keys whose epochs are revoked, by the epoch book, the backup, or an entry before `covered`."""
     with notary.ledger.read() as unit:
-        stored = statements.of_kind(unit, StatementKind.EPOCH)
+        stored = statements.list_by_kind(unit, StatementKind.EPOCH)
     steps = [read_unchecked(each.envelope, EpochStatement) for each in stored]
     steps += [step for each, step in statements_of(archived, EpochStatement) if each.index < covered]
     revoked = [step for step in steps if step.after is EpochStage.REVOKED]
@@ -384,7 +385,8 @@ def _verify(signers: _Signers, each: ArchivedEntry, envelope: bytes, covered: in
     statement_type = _STATEMENT_TYPES[each.entry.kind]
     key_id = parse_envelope(envelope).signature.key_id
     own = signers.own.get(key_id) if statement_type in _NOTARY_STATEMENTS else None
-    if own is not None and not (each.index >= covered and key_id in signers.revoked):
+    may_sign = each.index < covered or key_id not in signers.revoked
+    if own is not None and may_sign:
         _verify_own(own, envelope, statement_type)
         return
     refusal: PvdmError | None = None
@@ -395,9 +397,9 @@ def _verify(signers: _Signers, each: ArchivedEntry, envelope: bytes, covered: in
             refusal = error
             continue
         if statement_type in _NOTARY_STATEMENTS and verified.key.identity != signers.notary:
-            break
+            break  # another notary's key is no known one
         return
-    raise refusal or Code.KEY_UNKNOWN("no known key has signed it", got=key_id)
+    raise refusal or Code.KEY_UNKNOWN("no known key has signed the statement", got=key_id)
 
 
 def _verify_own(key: TrustedKey, data: bytes, statement_type: type[Any]) -> None:

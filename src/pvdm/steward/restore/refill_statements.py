@@ -37,7 +37,7 @@ class UnprotectedTable:
 
 
 @dataclass(frozen=True, slots=True)
-class ProtectedAgain:
+class ReprotectedObject:
     """A table (`id` is its UUID) or a namespace that is protected again by a protection from after the backup."""
 
     kind: Literal["table", "namespace"]
@@ -63,7 +63,7 @@ class RefilledApprovals:
     `lacking_migration`: names of tables that lack a migration. `unprotected`: tables whose protection ended, by UUID.
     """
 
-    protected: dict[str, ProtectedAgain] = field(default_factory=dict)
+    protected: dict[str, ReprotectedObject] = field(default_factory=dict)
     remade: list[RemadeMigration] = field(default_factory=list)
     lacking_migration: set[str] = field(default_factory=set)
     unprotected: dict[str, UnprotectedTable] = field(default_factory=dict)
@@ -96,13 +96,13 @@ def _refill_protection(
     target, protects = protection.target, protection.action is ProtectionAction.PROTECT
     after = target.contract_sha256 if protects else None
     if isinstance(target, NamespaceTarget):
-        row = namespaces.find_by_id(unit, target.namespace.id)
-        effects.protected.pop(target.namespace.id, None)
+        namespace, row = target.namespace, namespaces.find_by_id(unit, target.namespace.id)
+        effects.protected.pop(namespace.id, None)
         if row is not None and row.protected_by != after:
             namespaces.protect(unit, row, after)
         if row is not None and protects:
-            protected = ProtectedAgain("namespace", target.namespace.name, target.namespace.id, target.contract_sha256)
-            effects.protected[protected.id] = protected
+            protected = ReprotectedObject("namespace", namespace.name, namespace.id, target.contract_sha256)
+            effects.protected[namespace.id] = protected
         domain = EVERY_DOMAIN if row is None else row.domain
     else:
         table = target.table
@@ -111,7 +111,7 @@ def _refill_protection(
         effects.protected.pop(table.uuid, None)
         is_in_ledger = tables.find_by_uuid(unit, table.uuid) is not None
         if is_in_ledger and protects:
-            effects.protected[table.uuid] = ProtectedAgain("table", table.name, table.uuid, target.contract_sha256)
+            effects.protected[table.uuid] = ReprotectedObject("table", table.name, table.uuid, target.contract_sha256)
         elif is_in_ledger:
             effects.unprotected[table.uuid] = UnprotectedTable(table.name, table.uuid, at_micros)
     protections.insert(unit, protection_record(protection_id, protection, domain), protection.contract)

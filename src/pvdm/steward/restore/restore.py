@@ -31,7 +31,7 @@ from pvdm.steward.restore.lineage import LostPublication
 from pvdm.steward.restore.pointers import prepare_pointers
 from pvdm.steward.restore.reconcile import apply_restore, derive_claims
 from pvdm.steward.restore.refill import RestoreRequest
-from pvdm.steward.restore.refill_statements import ProtectedAgain, RemadeMigration, UnprotectedTable
+from pvdm.steward.restore.refill_statements import RemadeMigration, ReprotectedObject, UnprotectedTable
 from pvdm.steward.restore.table_report import BehindTable, UnreadableTable, UnregisteredTable
 from pvdm.trust.keys.epochs import Epoch, KeyRole
 from pvdm.trust.keys.service import KeyService
@@ -39,11 +39,11 @@ from pvdm.trust.log.checkpoint import Checkpoint, read_unverified
 from pvdm.trust.log.disk import sync_folder, write_atomically
 from pvdm.trust.log.entry import LogEntry
 from pvdm.trust.log.log import Log
-from pvdm.trust.log.outside import locked
+from pvdm.trust.log.outside import hold_lock
 from pvdm.trust.statement import read_unchecked
 from pvdm.trust.verify import sign_statement
 
-__all__ = ["RestoreRequest", "Restored", "restore"]
+__all__ = ["RestoreRequest", "RestoreResult", "restore"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class UnreceiptedChunk:
 
 
 @dataclass(frozen=True, slots=True)
-class Restored:
+class RestoreResult:
     """The result of a restore.
 
     `refilled`, `missing`, `lost`: numbers of log entries that came from the archive, lack their envelope, are given up.
@@ -103,7 +103,7 @@ class Restored:
     settled: tuple[str, ...]
     spent: tuple[str, ...]
     blocked: tuple[BlockedClaim, ...]
-    protected: tuple[ProtectedAgain, ...]
+    protected: tuple[ReprotectedObject, ...]
     remade: tuple[RemadeMigration, ...]
     migrated: tuple[str, ...]
     advanced: tuple[AdvancedTable, ...]
@@ -122,7 +122,7 @@ class Restored:
 
 def restore(
     config: StewardConfig, request: RestoreRequest, *, wall: Clock = wall_micros, monotonic: Clock = monotonic_micros
-) -> Restored:
+) -> RestoreResult:
     """Refill the log from the archive, end open work, open a new epoch, and log the restore.
 
     With `lost_origin`, the old name of the log, missing entries are given up, and the log continues under the new name
@@ -136,7 +136,7 @@ def restore(
         require_shared_settings(notary.ledger, config, ignores_origin=True)
         _require_clock(notary, request)
         with notary.ledger.read() as unit:
-            newest = restores.newest(unit)
+            newest = restores.find_newest(unit)
         marker = newest if newest is not None and newest.finished_micros is None else None
         if marker is None:
             plan = refill.plan_refill(notary, request)
@@ -178,11 +178,13 @@ def _require_same_origin(config: StewardConfig, marker: Restore) -> None:
         )
 
 
-def _complete(notary: Notary, marker: Restore) -> Restored:
+def _complete(notary: Notary, marker: Restore) -> RestoreResult:
     """Open the new epoch and log the restore, unless an interrupted call has done so already."""
     lost = bool(marker.outcome["lost"])
     note = expect(LedgerLogReader(notary.ledger).newest_checkpoint(), "a log that was backed up has a checkpoint")
-    if not (lost and read_unverified(note).checkpoint.origin == notary.config.origin):
+    # If entries are lost, the log has the new origin once the restore is logged.
+    is_logged = lost and read_unverified(note).checkpoint.origin == notary.config.origin
+    if not is_logged:
         new_epoch = open_new_epoch(notary.ledger, notary.keys, marker)
         fault.point("steward.restore.after_epoch")
         _log_restore(notary, marker, new_epoch)
@@ -201,9 +203,9 @@ def _finish(unit: Unit, notary: Notary, marker: Restore) -> None:
     shared_settings.set_log_origin(unit, notary.config.origin)
 
 
-def _result(notary: Notary, marker: Restore) -> Restored:
+def _result(notary: Notary, marker: Restore) -> RestoreResult:
     with notary.ledger.read() as unit:
-        logged = statements.of_kind(unit, StatementKind.RESTORE)[-1]
+        logged = statements.list_by_kind(unit, StatementKind.RESTORE)[-1]
     facts = {
         **marker.outcome,
         "backup_size": marker.backup_size,
@@ -211,7 +213,7 @@ def _result(notary: Notary, marker: Restore) -> Restored:
         "new_epoch": read_unchecked(logged.envelope, RestoreStatement).new_epoch,
         "log_size": notary.log.size(),
     }
-    return TypeAdapter(Restored).validate_python(facts)
+    return TypeAdapter(RestoreResult).validate_python(facts)
 
 
 def _outside_checkpoint(marker: Restore) -> Checkpoint:
@@ -266,7 +268,7 @@ def _replace_outside(notary: Notary, marker: Restore) -> None:
     path = outside_file(notary.config)
     note = LedgerLogReader(notary.ledger).newest_checkpoint() or b""
     try:
-        with locked(path):
+        with hold_lock(path):
             old_note = path.read_bytes() if path.exists() else marker.outside_note
             if old_note == note:
                 return
@@ -291,7 +293,7 @@ def open_new_epoch(ledger: Ledger, keys: KeyService, marker: Restore) -> int:
     A second call continues the first. If log entries are lost, all old epochs are revoked: one of them may have been.
     """
     with ledger.read() as unit:
-        stored = statements.of_kind(unit, StatementKind.EPOCH)
+        stored = statements.list_by_kind(unit, StatementKind.EPOCH)
     steps = [read_unchecked(each.envelope, EpochStatement) for each in stored]
     logged = {each.epoch: each.after for each in steps}  # the last stage of each epoch in the refilled log
     lost = bool(marker.outcome["lost"])

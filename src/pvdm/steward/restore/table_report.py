@@ -152,7 +152,8 @@ def find_unregistered(
     for entry, protection in statements_of(archived, Protection):
         if isinstance(protection.target, TableTarget):
             signed.append((entry.index, protection.target.table))
-    names = {table.uuid: table.name for _, table in sorted(signed, key=lambda pair: pair[0])}
+    in_log_order = sorted(signed, key=lambda indexed: indexed[0])
+    names = {table.uuid: table.name for _, table in in_log_order}
     unregistered = []
     for uuid in unknown:
         complete = (each for each in files.list_written(uuid) if not each.unfinished)

@@ -44,13 +44,15 @@ def require_target_fit(
 
 def require_for_table(contract: DataProductContract, parts: Sequence[str], domain: str) -> None:
     """Require that the contract publishes exactly this table, for the domain that owns it."""
-    _require_applicable(contract, contract.boundary.target == full_name(parts), full_name(parts), domain)
+    is_target = contract.boundary.target == full_name(parts)
+    _require_applicable(contract, domain, is_target=is_target, expected_target=full_name(parts))
 
 
 def require_for_namespace(contract: DataProductContract, levels: Sequence[str], domain: str) -> None:
     """Require that the contract publishes a table of this namespace, for the domain that owns it."""
     namespace, _, _ = contract.boundary.target.rpartition(".")
-    _require_applicable(contract, namespace == full_name(levels), f"a table of {full_name(levels)}", domain)
+    is_target = namespace == full_name(levels)
+    _require_applicable(contract, domain, is_target=is_target, expected_target=f"a table of {full_name(levels)}")
 
 
 def require_source_reached(ledger: Ledger, contract: DataProductContract, grant: Grant) -> None:
@@ -71,9 +73,9 @@ def require_source_reached(ledger: Ledger, contract: DataProductContract, grant:
         )
 
 
-def _require_applicable(contract: DataProductContract, is_target: bool, target: str, domain: str) -> None:
-    contract_target, contract_domain = contract.boundary.target, contract.product.domain
+def _require_applicable(contract: DataProductContract, domain: str, *, is_target: bool, expected_target: str) -> None:
+    target, own_domain = contract.boundary.target, contract.product.domain
     if not is_target:
-        raise Code.CONTRACT_NOT_APPLICABLE(reason="contract_of_other_table", expected=target, got=contract_target)
-    if contract_domain != domain:
-        raise Code.CONTRACT_NOT_APPLICABLE(reason="contract_of_other_domain", expected=domain, got=contract_domain)
+        raise Code.CONTRACT_NOT_APPLICABLE(reason="contract_of_other_table", expected=expected_target, got=target)
+    if own_domain != domain:
+        raise Code.CONTRACT_NOT_APPLICABLE(reason="contract_of_other_domain", expected=domain, got=own_domain)

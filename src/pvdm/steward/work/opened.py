@@ -105,6 +105,7 @@ def require_not_published_since(unit: Unit, workload: Workload) -> None:
 
 
 def _require_unused_id(unit: Unit, grant: Grant, workload_id: str) -> None:
+    """Raise `workload_spent` if a restore has found receipts or proofs of this workload id, which the backup lacks."""
     described = []
     for each in restores.list_used_chunks(unit, workload_id):
         table = _read_table(unit, each.statement_id)
@@ -141,7 +142,7 @@ def describe_work(ledger: Ledger, subject: str) -> Facts:
         found |= {"table": table_name(unit, opening.table_uuid), "table_uuid": opening.table_uuid}
         found |= {"workload_id": opening.workload_id}
         if attempt is not None:
-            attempt_proofs = proofs.of_attempt(unit, attempt.attempt_id)
+            attempt_proofs = proofs.list_by_attempt(unit, attempt.attempt_id)
             verdict = attempt_proofs[-1].verdict.value if attempt_proofs else None
             found |= {"attempt_id": attempt.attempt_id, "state": attempt.state.value, "verdict": verdict}
         return found

@@ -66,7 +66,7 @@ class PlannedChunk(NamedTuple):
 class Queue:
     """Passes work on to the Steward's job threads; each call returns at once."""
 
-    hurry: Callable[[Attempt], None]  # runs at once the job that the attempt waits for
+    hurry: Callable[[Attempt], None]  # runs the attempt's job now
     dispose: Callable[[str], None]  # cleans up after the attempt
     changed: Callable[[str], None]  # wakes those who wait for the attempt
 
@@ -131,7 +131,7 @@ class Workloads:
             return earlier
         row = self._row_of(workload)
         opening = self._new_attempt(workload, row, chunk_id, attempt_id, branch_of(attempt_id), reason)
-        head = self.catalog.states.of(row).metadata.current_snapshot_id
+        head = self.catalog.states.load(row).metadata.current_snapshot_id
         opened: list[Attempt] = []
 
         def open_attempt(unit: Unit, rows: Sequence[TableRow]) -> None:
@@ -156,7 +156,7 @@ class Workloads:
                 bound = bound_contract(unit, workload)
         except PvdmError:
             return None  # the workload is shown without it
-        return None if workload.state is WorkloadState.ABANDONED else self.sources.newest(workload, bound)
+        return None if workload.state is WorkloadState.ABANDONED else self.sources.find_newest(workload, bound)
 
     def end_staging(self, grant: Grant, attempt_id: str) -> Attempt:
         """End staging: the attempt becomes VERIFYING with the branch's present head, and its verification is queued."""
@@ -195,7 +195,7 @@ class Workloads:
         with self.ledger.read() as unit:
             get_workload(unit, grant, workload_id)
             planned = chunks.page_with_definitions(unit, workload_id, start=after, rows=count)
-            attempts_by_chunk = attempts.of_chunks(unit, workload_id, [each.chunk_id for each in planned])
+            attempts_by_chunk = attempts.list_by_chunks(unit, workload_id, [each.chunk_id for each in planned])
         last = {chunk_id: found[-1] if found else None for chunk_id, found in attempts_by_chunk.items()}
         return [
             PlannedChunk(ChunkDefinition.from_bytes(each.definition), last[each.chunk_id])
@@ -212,7 +212,7 @@ class Workloads:
         parameters: Mapping[str, str],
         reason: str | None = None,
     ) -> Attempt:
-        """Open a workload of one chunk for a branch that was staged before; its attempt is VERIFYING, and queued.
+        """Open a workload of one chunk for a branch that was staged before, and queue the verification of its attempt.
 
         After a failed attempt a new one needs a reason that says what was corrected.
         """
@@ -264,16 +264,12 @@ class Workloads:
     def _open(self, workload_id: str, row: TableRow, bound: BoundContract) -> Workload:
         """Open the workload, or return the one that was opened under this id with the same contract and parameters."""
         contract = bound.contract
-        metadata = self.catalog.states.of(row).metadata
+        metadata = self.catalog.states.load(row).metadata
         require_target_fit(contract, metadata, self.spark_extraction)
+        source_uuid = ""  # the source is not pinned yet
+        parameters = canonical_json.dump(dict(bound.parameters))
         opening = Opening(
-            workload_id,
-            contract.sha256,
-            row.table_uuid,
-            "",  # the source, which is not pinned yet
-            canonical_json.dump(dict(bound.parameters)),
-            contract.atomicity,
-            row.domain,
+            workload_id, contract.sha256, row.table_uuid, source_uuid, parameters, contract.atomicity, row.domain
         )
         with self.ledger.read() as unit:
             earlier = workloads.find(unit, workload_id)
@@ -325,7 +321,7 @@ class Workloads:
         return AttemptOpening(attempt_id, workload.opening.workload_id, chunk_id, branch, prefix, nonce, reason)
 
     def _begin_verifying(self, found: Attempt, row: TableRow) -> Attempt:
-        metadata = self.catalog.states.newest(row).metadata
+        metadata = self.catalog.states.load_newest(row).metadata
         head = staged_head(metadata, found.branch)
 
         def work(unit: Unit) -> Attempt:
@@ -345,8 +341,8 @@ class Workloads:
         workload_id = workload.opening.workload_id
         with self.ledger.read() as unit:
             contract = contract_of(unit, workload.opening.contract_hash)
-            planned = chunks.of_workload(unit, workload_id)
-            earlier = attempts.of_chunk(unit, workload_id, planned[0].chunk_id)
+            planned = chunks.list_by_workload(unit, workload_id)
+            earlier = attempts.list_by_chunk(unit, workload_id, planned[0].chunk_id)
         if len(planned) != 1:  # a staged branch cannot be one chunk of several
             raise Code.WORKLOAD_INVALID(
                 "the workload was opened to be staged chunk by chunk",
@@ -369,7 +365,7 @@ class Workloads:
                 )
             return last
         row = self._row_of(workload)
-        metadata = self.catalog.states.newest(row).metadata
+        metadata = self.catalog.states.load_newest(row).metadata
         require_adoptable(metadata, branch)
         attempt_id = secrets.token_hex(16)
         why = reason or f"branch {branch} taken over"
@@ -401,7 +397,7 @@ class Workloads:
             )
         with self.ledger.read() as unit:
             row = tables.find_by_uuid(unit, workload.opening.table_uuid)
-        head = None if row is None else staged_head(self.catalog.states.newest(row).metadata, branch)
+        head = None if row is None else staged_head(self.catalog.states.load_newest(row).metadata, branch)
         if head in (None, found.staged_snapshot_id):
             return
         is_published = found.state is AttemptState.COMMITTED

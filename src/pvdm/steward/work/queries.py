@@ -71,7 +71,7 @@ JobOf = Callable[[Attempt], JobStatus | None]
 
 @dataclass(frozen=True, slots=True)
 class _WorkloadFacts:
-    """Facts that all attempts of one workload share; `overrides` by the snapshots that they published."""
+    """Facts that all attempts of one workload share. `overrides`: the override's id for each snapshot it published."""
 
     table: str | None
     incomplete: bool
@@ -108,14 +108,14 @@ def attempt_views(
     last_proofs = proofs.find_newest_of_attempts(unit, ids)
     published = chunks.find_publications_of_attempts(unit, ids)
     workload_ids = sorted({each.workload_id for each in found})
-    override_ids = proofs.overrides_used_by(unit, workload_ids)
+    override_ids = proofs.find_overrides_used_by(unit, workload_ids)
     workload_facts = {}
     for workload_id in workload_ids:
         opening = workloads.get(unit, workload_id).opening
         name, incomplete = table_name(unit, opening.table_uuid), _is_incomplete(unit, opening)
         workload_facts[workload_id] = _WorkloadFacts(name, incomplete, override_ids.get(workload_id, {}))
     failed_nonces = [each.nonce for each in last_proofs.values() if each.verdict is Outcome.FAIL]
-    records = verified.of_nonces(unit, failed_nonces)
+    records = verified.find_by_nonces(unit, failed_nonces)
     details = {nonce: _failure_details(unit, record, role) for nonce, record in records.items()}
     views = []
     for each in found:
@@ -277,8 +277,8 @@ class WorkQueries:
         refuse_attempt_token(grant)
         with self.ledger.read() as unit:
             found = get_workload(unit, grant, workload_id)
-            planned = chunks.page(unit, workload_id, start=chunks_after, rows=count)
-            attempts_by_chunk = attempts.of_chunks(unit, workload_id, planned)
+            planned = chunks.page_ids(unit, workload_id, start=chunks_after, rows=count)
+            attempts_by_chunk = attempts.list_by_chunks(unit, workload_id, planned)
             all_attempts = [attempt for of_chunk in attempts_by_chunk.values() for attempt in of_chunk]
             published = chunks.list_publications(unit, workload_id, list(attempts_by_chunk))
             return api.WorkloadDetail(
@@ -322,7 +322,7 @@ class WorkQueries:
 
     def _view_workloads(self, unit: Unit, found: list[Workload]) -> list[api.WorkloadView]:
         ids = [each.opening.workload_id for each in found]
-        planned, waived = chunks.count_by_workload(unit, ids), proofs.overrides_used_by(unit, ids)
+        planned, waived = chunks.count_by_workload(unit, ids), proofs.find_overrides_used_by(unit, ids)
         states, claimed = attempts.count_last_states(unit, ids), claims.list_claim_texts(unit, ids)
         names = {uuid: table_name(unit, uuid) for uuid in {each.opening.table_uuid for each in found}}
         views = []

@@ -63,13 +63,13 @@ class Sources:
         ref, state = self._load_source(contract.boundary.source, table_uuid)
         current = state.metadata.current_snapshot_id
         with self._ledger.read() as unit:
-            last = workloads.last_source_snapshot(unit, table_uuid, ref.uuid)
+            last = workloads.find_last_source_snapshot(unit, table_uuid, ref.uuid)
         if current is None:
             message, hint = f"{ref.name} has no snapshot to pin", f"write to {ref.name} first"
             raise Code.SOURCE_REFUSED(message, reason="source_empty", got="none yet", hint=hint)
         require_descends(state.metadata, current, None if last is None else int(last))
-        newer = newer_columns(state.metadata, current)
-        metadata = self._with_newer(state.metadata, current, newer, contract, table_uuid)
+        newer = newer_columns(state.metadata, current)  # columns that were added since the snapshot was written
+        metadata = self._with_newer_columns(state.metadata, current, newer, contract, table_uuid)
         pinned = self._require_own_readable(state, pin_table(ref, metadata, current, self._reader))
         return replace(pinned, newer_columns=newer)
 
@@ -115,7 +115,7 @@ class Sources:
         state, ref, metadata, snapshot_id = self._load_pinned(workload, bound.contract)
         return self._require_own_readable(state, pin_table(ref, metadata, snapshot_id, self._reader))
 
-    def newest(self, workload: Workload, bound: BoundContract) -> int | None:
+    def find_newest(self, workload: Workload, bound: BoundContract) -> int | None:
         """The id of the source's newest snapshot, to compare with the pinned one; None if it is unknown now."""
         manifest = bound.contract.boundary.source.manifest
         try:
@@ -123,11 +123,11 @@ class Sources:
                 return manifest_snapshot_id(self._read_manifest(manifest))
             with self._ledger.read() as unit:
                 row = tables.find_by_uuid(unit, workload.opening.source)
-            return None if row is None else self._catalog.states.of(row).metadata.current_snapshot_id
+            return None if row is None else self._catalog.states.load(row).metadata.current_snapshot_id
         except PvdmError:
             return None
 
-    def schema(self, workload: Workload, bound: BoundContract) -> Schema:
+    def load_schema(self, workload: Workload, bound: BoundContract) -> Schema:
         """The columns of the pinned source, without planning a scan of a table."""
         if bound.contract.boundary.source.manifest is not None:
             return self.pin_again(workload, bound).scan.schema
@@ -149,7 +149,7 @@ class Sources:
                 claims.require_same_source(unit, table_uuid, source, state.row.table_uuid)
         return TableRef(catalog.name, state.row.table_uuid, full_name((*levels, name))), state
 
-    def _with_newer(
+    def _with_newer_columns(
         self,
         metadata: TableMetadata,
         snapshot_id: int,
@@ -157,15 +157,15 @@ class Sources:
         contract: DataProductContract,
         table_uuid: str,
     ) -> TableMetadata:
-        """The source's metadata with those columns, newer than the snapshot, that the contract reads."""
+        """The source's metadata, in which the snapshot also has those newer columns that the contract reads."""
 
-        def wanted() -> frozenset[str]:
+        def list_wanted() -> frozenset[str]:
             with self._ledger.read() as unit:
                 row = tables.find_by_uuid(unit, table_uuid)
-            target = None if row is None else to_model(self._catalog.states.of(row).metadata.current_schema)
+            target = None if row is None else to_model(self._catalog.states.load(row).metadata.current_schema)
             return columns_read(contract, () if target is None else target.names)
 
-        return with_newer_columns(metadata, snapshot_id, newer, wanted)
+        return with_newer_columns(metadata, snapshot_id, newer, list_wanted)
 
     def _require_own_readable(self, state: TableState, source: PinnedSource) -> PinnedSource:
         return self._require_readable(source, state.row.domain, *self._catalog.responses.places_of(state))
@@ -185,7 +185,7 @@ class Sources:
     def _load_pinned(
         self, workload: Workload, contract: DataProductContract
     ) -> tuple[TableState, TableRef, TableMetadata, int]:
-        """The source now, its name, its metadata with the newer columns it had when pinned, and the pinned snapshot."""
+        """The source now, its name, its metadata with the newer columns that the workload reads, and the snapshot."""
         catalog = self._catalog
         with self._ledger.read() as unit:
             row = tables.find_by_uuid(unit, workload.opening.source)
@@ -200,10 +200,10 @@ class Sources:
             if row is None:
                 raise Code.SOURCE_GONE(got="no such table", hint=_GONE_HINT)
             ref = table_ref(unit, catalog.name, row)
-        state, snapshot_id = catalog.states.of(row), int(str(workload.source_snapshot_id))
+        state, snapshot_id = catalog.states.load(row), int(str(workload.source_snapshot_id))
         self._require_as_pinned(state, snapshot_id)
         newer = read_columns(workload.newer_columns)
-        metadata = self._with_newer(state.metadata, snapshot_id, newer, contract, workload.opening.table_uuid)
+        metadata = self._with_newer_columns(state.metadata, snapshot_id, newer, contract, workload.opening.table_uuid)
         return state, ref, metadata, snapshot_id
 
     def _require_as_pinned(self, state: TableState, snapshot_id: int) -> None:

@@ -1,4 +1,4 @@
-"""Contexts of derived keys, and the message whose HMAC under a root key of the epoch is the key (spec/keys.md)."""
+"""Contexts: the facts that a derived key is bound to. The key is the HMAC of a message made of them (spec/keys.md)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _PATTERNS: Final = {
     "table_uuid": (re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"), "a UUID in lower case"),
     "attestor": (re.compile(r"[a-z0-9][a-z0-9._@/:-]{0,127}"), "1 to 128 of a-z 0-9 . _ @ / : -"),
 }
-_LEAST: Final = {"epoch": 1, "snapshot_id": 0}
+_LEAST: Final = {"epoch": 1, "snapshot_id": 0}  # the smallest allowed numbers
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
@@ -64,7 +64,7 @@ class AttemptContext(Document, title="the context of an attempt's keys"):
 
     row_hash_purpose: ClassVar[Purpose] = Purpose.ROW_HASH
     commitment_purpose: ClassVar[Purpose] = Purpose.COMMITMENT
-    holder: ClassVar[str] = "an attempt"  # in messages
+    holder: ClassVar[str] = "an attempt"  # in error messages
 
     epoch: Decimal
     workload_id: str
@@ -88,8 +88,8 @@ class AttemptContext(Document, title="the context of an attempt's keys"):
     def message(self, purpose: Purpose, projection: ProjectionName) -> bytes:
         """The 33 bytes whose HMAC under the epoch's root key is the derived key (spec/keys.md section 2)."""
         attempt = (bytes.fromhex(self.attempt_id), bytes.fromhex(self.nonce))
-        named = (self.workload_id.encode(), self.chunk_id.encode(), *attempt)
-        return _message(self, purpose, projection, named, (self.intent_root, self.staged_root))
+        holder_fields = (self.workload_id.encode(), self.chunk_id.encode(), *attempt)
+        return _build_message(self, purpose, projection, holder_fields, (self.intent_root, self.staged_root))
 
     @classmethod
     def parse(cls, document: Value) -> AttemptContext:
@@ -97,7 +97,7 @@ class AttemptContext(Document, title="the context of an attempt's keys"):
         context: AttemptContext | None = None
         with suppress(InputError, ValueError):
             context = cls.from_json(document)
-        # `bytes.fromhex` accepts more than lower-case digits.
+        # Compared, because `bytes.fromhex` also accepts upper-case digits and spaces.
         if context is None or context.to_json() != document:
             raise _invalid("document", "what to_json writes", "another document")
         return context
@@ -109,7 +109,7 @@ class SourceContext:
 
     row_hash_purpose: ClassVar[Purpose] = Purpose.SOURCE_ROW_HASH
     commitment_purpose: ClassVar[Purpose] = Purpose.SOURCE_COMMITMENT
-    holder: ClassVar[str] = "a source attestation"  # in messages
+    holder: ClassVar[str] = "a source attestation"  # in error messages
 
     epoch: int
     catalog: str
@@ -126,16 +126,16 @@ class SourceContext:
     def message(self, purpose: Purpose, projection: ProjectionName) -> bytes:
         """The 33 bytes whose HMAC under the epoch's root key is the derived key (spec/keys.md section 3)."""
         table = (self.catalog.encode(), self.table_uuid.encode(), str(self.snapshot_id).encode())
-        named = (*table, self.attestor.encode(), bytes.fromhex(self.nonce))
-        return _message(self, purpose, projection, named)
+        holder_fields = (*table, self.attestor.encode(), bytes.fromhex(self.nonce))
+        return _build_message(self, purpose, projection, holder_fields)
 
 
-def _message(
+def _build_message(
     context: AttemptContext | SourceContext,
     purpose: Purpose,
     projection: ProjectionName,
-    named: tuple[bytes, ...],
-    roots: tuple[bytes, ...] = (),
+    holder_fields: tuple[bytes, ...],
+    freeze_roots: tuple[bytes, ...] = (),
 ) -> bytes:
     if purpose not in (context.row_hash_purpose, context.commitment_purpose):
         raise _invalid("purpose", f"a purpose of {context.holder}", purpose.value)
@@ -143,9 +143,9 @@ def _message(
     if fingerprint is None:
         message, expected = "the context has no such projection", "one of its own"
         raise Code.PROJECTION_INVALID(message, reason="projection_unknown", expected=expected, got=projection.value)
-    about = (projection.value.encode(), fingerprint, context.mode.value.encode())
+    digest_fields = (projection.value.encode(), fingerprint, context.mode.value.encode())
     # A framed part has its length, so that two different lists never give the same bytes.
-    joined = b"".join(map(framed, (purpose.value.encode(), *named, *about, *roots)))
+    joined = b"".join(map(framed, (purpose.value.encode(), *holder_fields, *digest_fields, *freeze_roots)))
     return hashlib.sha256(joined).digest() + _COUNTER
 
 

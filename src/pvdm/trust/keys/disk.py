@@ -21,18 +21,18 @@ PUBLIC_MODE: Final = 0o644
 
 
 def read_own(path: Path, *, size_max_bytes: int, private: bool = True) -> bytes:
-    """The content of a plain file of this user. It is checked after opening, so replacing its name has no effect.
+    """The content of a plain file of this user. The open file is checked, so replacing its name has no effect.
 
     A `private` file must have mode 0600. Any other may be readable by other users, but not writable.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
     except FileNotFoundError:
-        raise _missing(path) from None
+        raise _missing_error(path) from None
     except OSError as error:
         if path.is_symlink():
-            raise _not_plain(path, "a symbolic link") from None
-        raise _unavailable(path, error) from None
+            raise _not_plain_error(path, "a symbolic link") from None
+        raise _unavailable_error(path, error) from None
     try:
         _require_safe(path, os.fstat(descriptor), private=private)
         with os.fdopen(descriptor, "rb", closefd=False) as file:
@@ -47,19 +47,19 @@ def read_own(path: Path, *, size_max_bytes: int, private: bool = True) -> bytes:
 
 
 def write(path: Path, content: Secret, *, mode: int, fresh: bool = False) -> None:
-    """Write the file atomically and durably. With `fresh` an existing file is an error."""
-    temporary = path.with_name(f"{_prefix(path)}{secrets.token_hex(8)}")
+    """Write the file atomically and durably. With `fresh` it must not exist yet."""
+    temporary = path.with_name(f"{_temporary_prefix(path)}{secrets.token_hex(8)}")
     try:
         _write_synced(temporary, content, mode)
         fault.point("keys.disk.after_temp")
         if fresh:
-            os.link(temporary, path)
+            os.link(temporary, path)  # unlike a rename, it fails if the name exists
         else:
             temporary.replace(path)
     except FileExistsError:
         raise file_exists_error(path) from None
     except OSError as error:
-        raise _unavailable(path, error) from None
+        raise _unavailable_error(path, error) from None
     finally:
         temporary.unlink(missing_ok=True)
     fault.point("keys.disk.after_rename")
@@ -67,16 +67,16 @@ def write(path: Path, content: Secret, *, mode: int, fresh: bool = False) -> Non
 
 
 @contextmanager
-def locked(path: Path) -> Iterator[None]:
+def hold_lock(path: Path) -> Iterator[None]:
     """Hold the lock of this file against other processes and threads. Removes temporary files of a crashed writer."""
     try:
         lock = path.with_name(f".{path.name}.lock")
         descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, PRIVATE_MODE)
     except OSError as error:
-        raise _unavailable(path, error) from None
+        raise _unavailable_error(path, error) from None
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
-        for leftover in path.parent.glob(f"{_prefix(path)}*"):
+        for leftover in path.parent.glob(f"{_temporary_prefix(path)}*"):
             leftover.unlink(missing_ok=True)
         yield
     finally:
@@ -84,13 +84,13 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def stamp(path: Path) -> tuple[int, int, int, int]:
-    """A value that changes if the file is replaced or its mode changes."""
+    """A value that changes if the file is written, replaced, or gets another mode. It only serves to be compared."""
     try:
         found = path.lstat()
     except FileNotFoundError:
-        raise _missing(path) from None
+        raise _missing_error(path) from None
     except OSError as error:
-        raise _unavailable(path, error) from None
+        raise _unavailable_error(path, error) from None
     return found.st_ino, found.st_mtime_ns, found.st_size, found.st_ctime_ns
 
 
@@ -100,8 +100,9 @@ def file_exists_error(path: Path) -> PvdmError:
 
 
 def _require_safe(path: Path, found: os.stat_result, *, private: bool) -> None:
+    """The file is plain, belongs to this user, and has a mode that `read_own` allows."""
     if not stat.S_ISREG(found.st_mode):
-        raise _not_plain(path, stat.filemode(found.st_mode))
+        raise _not_plain_error(path, stat.filemode(found.st_mode))
     if found.st_uid != os.geteuid():
         message, owner = f"{path.name} belongs to another user", f"user {found.st_uid}"
         raise Code.KEY_FILE_REFUSED(message, reason="key_file_owner", expected=f"user {os.geteuid()}", got=owner)
@@ -116,15 +117,14 @@ def _require_safe(path: Path, found: os.stat_result, *, private: bool) -> None:
         raise Code.KEY_FILE_REFUSED(message, reason="key_file_mode", expected=expected, got=got)
 
 
-def _prefix(path: Path) -> str:
+def _temporary_prefix(path: Path) -> str:
     return f".{path.name}.new-"
 
 
 def _write_synced(path: Path, content: Secret, mode: int) -> None:
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, PRIVATE_MODE)
     with os.fdopen(descriptor, "wb") as file:
-        # The umask may have cleared bits of the mode, which `read_own` checks.
-        os.fchmod(descriptor, mode)
+        os.fchmod(descriptor, mode)  # the umask may have cleared bits of the mode, which `read_own` checks
         file.write(content.reveal())
         file.flush()
         os.fsync(descriptor)
@@ -138,13 +138,13 @@ def _sync_folder(path: Path) -> None:
         raise Code.KEY_FILE_UNSYNCED(message, got=str(error.strerror)) from None
 
 
-def _missing(path: Path) -> PvdmError:
+def _missing_error(path: Path) -> PvdmError:
     return Code.KEY_FILE_MISSING(f"{path.name} does not exist", expected=str(path), got="nothing")
 
 
-def _not_plain(path: Path, got: str) -> NotAllowedError:
+def _not_plain_error(path: Path, got: str) -> NotAllowedError:
     return NotAllowedError("key_file_kind", f"{path.name} is not a plain file", expected="a plain file", got=got)
 
 
-def _unavailable(path: Path, error: OSError) -> PvdmError:
+def _unavailable_error(path: Path, error: OSError) -> PvdmError:
     return Code.KEY_FILE_UNAVAILABLE(f"{path.name} cannot be used", got=str(error.strerror))

@@ -32,7 +32,7 @@ class KeyRole(Enum):
 
     @property
     def signs(self) -> bool:
-        """Whether the key has a public half."""
+        """Whether the key signs, so that it has a public half."""
         return self in {KeyRole.SIGNING, KeyRole.LOG}
 
 
@@ -48,13 +48,13 @@ def _read_public(fields: Fields, key: str) -> PublicKey | None:
     return None if der is None else PublicKey.from_der(bytes.fromhex(der))
 
 
-def _write_public(public: PublicKey | None) -> Value:
-    return None if public is None else public.der.hex()
+def _write_public(public: PublicKey) -> Value:
+    return public.der.hex()
 
 
 @dataclass(frozen=True, slots=True)
 class KeyEntry(Document, title="a key"):
-    """One key of an epoch: its role, its reference in the key home, and its public half if it signs."""
+    """One key of an epoch: its role, its reference (name) in the key home, and its public half if it signs."""
 
     role: KeyRole
     reference: str
@@ -63,9 +63,9 @@ class KeyEntry(Document, title="a key"):
     def require_consistent(self) -> None:
         """Raise unless the reference has an allowed length, and exactly the keys that sign have a public half."""
         if not 1 <= len(self.reference.encode()) <= REFERENCE_MAX_BYTES:
-            raise _malformed(f"references of 1 to {REFERENCE_MAX_BYTES} bytes", f"{len(self.reference)} characters")
+            raise _book_error(f"references of 1 to {REFERENCE_MAX_BYTES} bytes", f"{len(self.reference)} characters")
         if self.role.signs != (self.public is not None):
-            raise _malformed("a public half for signing and log keys only", self.role.value)
+            raise _book_error("a public half for signing and log keys only", self.role.value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,15 +77,15 @@ class Epoch(Document, title="an epoch"):
     keys: tuple[KeyEntry, ...]
 
     def require_consistent(self) -> None:
-        """Raise unless the number is in range, and every role has one key of its own."""
+        """Raise unless the number is in range, and each role has a key of its own."""
         if isinstance(self.number, bool) or not 1 <= self.number <= EPOCH_MAX:
             raise Code.EPOCH_INVALID(expected="1 to 2^63-1", got=str(self.number))
         if [entry.role for entry in self.keys] != list(KeyRole):
-            raise _malformed("one key for each role, in order", ", ".join(entry.role.value for entry in self.keys))
+            raise _book_error("one key for each role, in order", ", ".join(entry.role.value for entry in self.keys))
         if len({entry.reference for entry in self.keys}) != len(self.keys):
-            raise _malformed("a key of its own for each role", "one key for two roles")
+            raise _book_error("a key of its own for each role", "one key for two roles")
         if len({entry.public for entry in self.keys if entry.public}) != sum(role.signs for role in KeyRole):
-            raise _malformed("a public key of its own for each role", "one public key for two roles")
+            raise _book_error("a public key of its own for each role", "one public key for two roles")
 
     @property
     def can_sign(self) -> bool:
@@ -102,7 +102,7 @@ _KEY_IDS: Final = FieldType(Fields.pairs, lambda key_ids: {role.value: key_id fo
 
 @dataclass(frozen=True, slots=True)
 class EpochChange(Document, title="a change of an epoch"):
-    """One change of an epoch's stage. The caller signs and logs it."""
+    """One change of an epoch's stage, for the caller to sign and log. `before` is None for a new epoch."""
 
     epoch: Decimal
     before: EpochStage | None
@@ -122,15 +122,15 @@ class EpochBook(Document, title="the epoch book", format="pvdm-epochs/v1"):
         """Raise unless numbers ascend, at most one epoch is active, and every key belongs to one epoch."""
         numbers = [epoch.number for epoch in self.epochs]
         if numbers != sorted(set(numbers)):
-            raise _malformed("ascending distinct epochs", "another order")
+            raise _book_error("ascending distinct epochs", "another order")
         if len(numbers) > EPOCHS_MAX:
             most = f"at most {EPOCHS_MAX} epochs"
             raise Code.EPOCH_INVALID(reason="epochs_too_many", expected=most, got=str(len(numbers)))
         if sum(epoch.state is EpochStage.ACTIVE for epoch in self.epochs) > 1:
-            raise _malformed("at most one ACTIVE epoch", "several")
+            raise _book_error("at most one ACTIVE epoch", "several")
         references = [entry.reference for epoch in self.epochs for entry in epoch.keys]
         if len(set(references)) != len(references):
-            raise _malformed("keys of its own for each epoch", "one key in two epochs")
+            raise _book_error("keys of its own for each epoch", "one key in two epochs")
 
     @property
     def active(self) -> Epoch | None:
@@ -156,7 +156,7 @@ class EpochBook(Document, title="the epoch book", format="pvdm-epochs/v1"):
                 raise Code.EPOCH_REFUSED(f"epoch {number} was never active", reason="epoch_not_active", got="CREATED")
 
     def epoch_for(self, workload_epoch: int | None) -> int:
-        """The epoch of a workload: the active one when it opens, afterwards the same one."""
+        """The epoch of a workload: for a new one (None) the active epoch, else its own, if it is still usable."""
         if workload_epoch is not None:
             return self.require_usable(workload_epoch).number
         if self.active is None:
@@ -203,7 +203,7 @@ class EpochBook(Document, title="the epoch book", format="pvdm-epochs/v1"):
         return self._change_stages([(number, EpochStage.REVOKED)], reason)
 
     def _require_stage(self, number: int, stage: EpochStage) -> None:
-        """Refuse the step to the next stage if the epoch is not in this stage."""
+        """Raise unless the epoch is in this stage, from which it is to go to the next one."""
         got = self.epoch(number).state
         if got is not stage:
             message = f"epoch {number} cannot become {_NEXT[stage].value}"
@@ -230,8 +230,8 @@ class EpochBook(Document, title="the epoch book", format="pvdm-epochs/v1"):
             return cls.from_json(value)
         except (ValueError, InputError) as error:
             if isinstance(error, InputError) and not error.code.startswith("document_"):
-                raise
-        raise _malformed("what to_json writes", "another document")
+                raise  # the error of an invalid value
+        raise _book_error("what to_json writes", "another document")
 
 
 BookAndChanges: TypeAlias = tuple[EpochBook, tuple[EpochChange, ...]]
@@ -249,5 +249,5 @@ def require_printable_reason(reason: str) -> None:
         raise Code.EPOCH_INVALID(reason="epoch_reason", expected=expected, got=repr(reason)[:160])
 
 
-def _malformed(expected: str, got: str) -> InputError:
+def _book_error(expected: str, got: str) -> InputError:
     return InputError("epoch_book_malformed", "the epoch book cannot be accepted", expected=expected, got=got)

@@ -1,4 +1,4 @@
-"""The keystore file: keys and epoch book in one file of mode 0600, optionally sealed (encrypted) with a passphrase."""
+"""The keystore file: keys and epoch book (the list of key generations) in one file, sealed (encrypted) or not."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _CLOSED_STAMP: Final = (-1,)  # in place of the file's `disk.stamp` after `close
 @dataclass(frozen=True, slots=True, eq=False)
 class _Content:
     book: EpochBook
-    keys: Mapping[str, Secret]  # by reference
+    keys: Mapping[str, Secret]  # by reference, the name of a key in the book
 
 
 class FileKeystore:
@@ -56,7 +56,7 @@ class FileKeystore:
         """Create a keystore without epochs. An existing file is never overwritten."""
         seal = None if passphrase is None else Seal.new(passphrase, cost_log2=cost_log2)
         content = _to_file_bytes(_Content(EpochBook(), {}), seal)
-        with disk.locked(path):
+        with disk.hold_lock(path):
             disk.write(path, content, mode=disk.PRIVATE_MODE, fresh=True)
         store = cls(path, seal)
         store.load()
@@ -72,29 +72,29 @@ class FileKeystore:
 
     def load(self) -> EpochBook:
         """The current book of the file."""
-        return self._current().book
+        return self._load_content().book
 
     def replace(self, book: EpochBook) -> bool:
         """Store this book and the new keys that it names, if the file's book has the revision before it."""
-        with self._lock, disk.locked(self._path):
-            content = self._current()
+        with self._lock, disk.hold_lock(self._path):
+            content = self._load_content()
             if book.revision != content.book.revision + 1:
                 return False
             available = {**content.keys, **self._pending}
             named = [entry.reference for epoch in book.epochs for entry in epoch.keys]
-            keys = {reference: _key_material(available, reference) for reference in named}
+            keys = {reference: _find_key(available, reference) for reference in named}
             disk.write(self._path, _to_file_bytes(_Content(book, keys), self._seal), mode=disk.PRIVATE_MODE)
             for reference in named:
                 self._pending.pop(reference, None)
             return True
 
     def make(self, role: KeyRole) -> KeyEntry:
-        """A new key in memory. It is written together with the book that names it."""
+        """Make a new key in memory. `replace` writes it with the book that names it."""
         secret = Secret(os.urandom(KEY_BYTES))
         reference = os.urandom(16).hex()
         with self._lock:
             self._pending[reference] = secret
-        return KeyEntry(role, reference, _public(secret) if role.signs else None)
+        return KeyEntry(role, reference, _derive_public(secret) if role.signs else None)
 
     def drop(self, entry: KeyEntry) -> None:
         """Forget a key that no book names."""
@@ -103,11 +103,11 @@ class FileKeystore:
 
     def mac(self, entry: KeyEntry, message: bytes) -> bytes:
         """HMAC-SHA256 of the message under a root key."""
-        return hmac.digest(_key_material(self._current().keys, entry.reference).reveal(), message, hashlib.sha256)
+        return hmac.digest(_find_key(self._load_content().keys, entry.reference).reveal(), message, hashlib.sha256)
 
     def sign(self, entry: KeyEntry, data: bytes) -> bytes:
         """The Ed25519 signature of the data."""
-        return _private(_key_material(self._current().keys, entry.reference)).sign(data)
+        return _load_private(_find_key(self._load_content().keys, entry.reference)).sign(data)
 
     def close(self) -> None:
         """Forget the keys in memory. The file is not changed."""
@@ -117,7 +117,8 @@ class FileKeystore:
             self._seal = None
             self._stamp = _CLOSED_STAMP
 
-    def _current(self) -> _Content:
+    def _load_content(self) -> _Content:
+        """The file's content, which is read again only if the file has changed."""
         with self._lock:
             if self._stamp == _CLOSED_STAMP:
                 raise Code.KEY_HOME_UNAVAILABLE("the keystore is closed", reason="key_home_closed", got="closed")
@@ -130,9 +131,9 @@ class FileKeystore:
     def _read(self) -> _Content:
         stored = _parse_file(self._path, disk.read_own(self._path, size_max_bytes=KEYSTORE_SIZE_MAX_BYTES))
         content = _open_body(stored, self._seal)
-        del stored
+        del stored  # a traceback may show locals
         if content is None:
-            raise _damaged(self._path)
+            raise _damaged_error(self._path)
         if self._content is not None and content.book.revision < self._content.book.revision:
             message = f"{self._path.name} is older than what this process has seen"
             expected = f"revision {self._content.book.revision} or later"
@@ -155,10 +156,9 @@ def create_file_keys(path: Path, passphrase: Passphrase | None = None) -> KeySer
 
 @dataclass(frozen=True, slots=True)
 class _StoredForm:
-    # The seal's header, or None for a keystore without passphrase.
-    seal: Value
-    check: str
-    body: Secret
+    seal: Value  # the seal's header, or None for a keystore without passphrase
+    check: str  # the checksum of the body if it is not sealed, else empty
+    body: Secret  # book and keys, encrypted if sealed
 
 
 def _to_file_bytes(content: _Content, seal: Seal | None) -> Secret:
@@ -180,15 +180,15 @@ def _to_file_bytes(content: _Content, seal: Seal | None) -> Secret:
 
 
 def _checksum(body: Secret) -> str:
-    # The only secrets in the body are keys of 256 random bits, so its hash reveals nothing.
+    # The file has the hash in clear text. It reveals nothing: the body's only secrets are keys of 256 random bits.
     return hashlib.sha256(_CHECK_LABEL + body.reveal()).hexdigest()
 
 
 def _parse_file(path: Path, data: bytes) -> _StoredForm:
     stored = _try_parse(data)
-    del data
+    del data  # a traceback may show locals
     if stored is None:
-        raise _damaged(path)
+        raise _damaged_error(path)
     return stored
 
 
@@ -206,6 +206,7 @@ def _try_parse(data: bytes) -> _StoredForm | None:
 
 
 def _open_seal(path: Path, stored: _StoredForm, passphrase: Passphrase | None) -> Seal | None:
+    """The file's seal; None if it is not sealed. The passphrase must be given exactly if the file is sealed."""
     if stored.seal is None:
         if passphrase is not None:
             message = f"{path.name} is not sealed, but a passphrase was given"
@@ -218,7 +219,7 @@ def _open_seal(path: Path, stored: _StoredForm, passphrase: Passphrase | None) -
 
 
 def _open_body(stored: _StoredForm, seal: Seal | None) -> _Content | None:
-    # No error leaves this function: its frames hold keys, and a traceback may show locals.
+    # Returns None if the file was changed. No error leaves this function: a traceback may show locals, here keys.
     try:
         if seal is None:
             if stored.seal is not None or not hmac.compare_digest(_checksum(stored.body), stored.check):
@@ -245,10 +246,10 @@ def _is_consistent(content: _Content) -> bool:
         return False
     if any(len(secret.reveal()) != KEY_BYTES for secret in content.keys.values()):
         return False
-    return all(entry.public == _public(content.keys[entry.reference]) for entry in entries if entry.role.signs)
+    return all(entry.public == _derive_public(content.keys[entry.reference]) for entry in entries if entry.role.signs)
 
 
-def _key_material(keys: Mapping[str, Secret], reference: str) -> Secret:
+def _find_key(keys: Mapping[str, Secret], reference: str) -> Secret:
     if reference not in keys:
         message = "the keystore has no such key"
         expected = "a key of its own book"
@@ -256,14 +257,14 @@ def _key_material(keys: Mapping[str, Secret], reference: str) -> Secret:
     return keys[reference]
 
 
-def _private(secret: Secret) -> Ed25519PrivateKey:
+def _load_private(secret: Secret) -> Ed25519PrivateKey:
     return Ed25519PrivateKey.from_private_bytes(secret.reveal())
 
 
-def _public(secret: Secret) -> PublicKey:
-    return PublicKey.from_loaded(_private(secret).public_key())
+def _derive_public(secret: Secret) -> PublicKey:
+    return PublicKey.from_loaded(_load_private(secret).public_key())
 
 
-def _damaged(path: Path) -> PvdmError:
+def _damaged_error(path: Path) -> PvdmError:
     message = f"{path.name} is truncated or was changed"
     return Code.KEY_FILES_DAMAGED(message, reason="keystore_damaged", got="something else")

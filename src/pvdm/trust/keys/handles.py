@@ -32,8 +32,8 @@ class HandleRecord:
     job_id: str
     redemptions: int
     state: HandleState = HandleState.ISSUED
-    context: AttemptContext | None = None
-    workers: frozenset[str] = frozenset()
+    context: AttemptContext | None = None  # from which the keys are derived; None before the freeze
+    workers: frozenset[str] = frozenset()  # that got the keys
 
 
 class HandleRegistry(Protocol):
@@ -62,7 +62,7 @@ class Handles:
         self._registry = registry
 
     def issue(self, job_id: str, *, redemptions: int) -> str:
-        """Store a new handle for one verify job: 128 random bits as hex. It gives no keys before the freeze."""
+        """Store a new handle for one verify job, and return it: random hex. It gives no keys before the freeze."""
         _require_name("job_id", job_id)
         if isinstance(redemptions, bool) or not 1 <= redemptions <= HANDLE_REDEMPTIONS_MAX:
             limits = f"1 to {HANDLE_REDEMPTIONS_MAX}"
@@ -73,7 +73,7 @@ class Handles:
 
     def freeze(self, job_id: str, context: AttemptContext) -> None:
         """Bind the job to the frozen files, so that its handle gives keys. Only the Steward calls this."""
-        self._change(job_id, lambda found: _with_context(found, context))
+        self._change(job_id, lambda found: _freeze(found, context))
 
     def redeem(self, handle: str, *, job_id: str, worker: str) -> dict[ProjectionName, DigestKey]:
         """The job's digest keys for this worker, once. A task that runs again is another worker."""
@@ -86,12 +86,12 @@ class Handles:
         record = self._registry.find(handle_sha256)
         if record is None:
             raise Code.HANDLE_UNKNOWN(got="another")
-        context = expect(_with_worker(record, job_id, worker).context, "a frozen handle has a context")
+        context = expect(_redeem(record, job_id, worker).context, "a frozen handle has a context")
         # Derived before the redemption is recorded, so that an unreachable key home uses up no redemption. Returned
         # after it, so that no keys are given without a record.
         keys = {projection: self._keys.row_hash_key(context, projection) for projection in context.projections}
         fault.point("keys.handle.before_record")
-        self._registry.change(handle_sha256, lambda found: _with_worker(found, job_id, worker))
+        self._registry.change(handle_sha256, lambda found: _redeem(found, job_id, worker))
         return keys
 
     def end(self, job_id: str) -> None:
@@ -105,7 +105,7 @@ class Handles:
         self._registry.change(record.handle_sha256, step)
 
 
-def _with_context(record: HandleRecord, context: AttemptContext) -> HandleRecord:
+def _freeze(record: HandleRecord, context: AttemptContext) -> HandleRecord:
     if record.state is HandleState.ENDED:
         raise Code.HANDLE_REFUSED(reason="handle_ended", got=record.job_id)
     if record.state is HandleState.FROZEN:
@@ -113,7 +113,7 @@ def _with_context(record: HandleRecord, context: AttemptContext) -> HandleRecord
     return replace(record, state=HandleState.FROZEN, context=context)
 
 
-def _with_worker(record: HandleRecord, job_id: str, worker: str) -> HandleRecord:
+def _redeem(record: HandleRecord, job_id: str, worker: str) -> HandleRecord:
     if record.job_id != job_id:
         raise Code.HANDLE_REFUSED(reason="handle_wrong_job", got=job_id)
     if record.state is HandleState.ENDED:

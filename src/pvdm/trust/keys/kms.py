@@ -1,4 +1,4 @@
-"""Keys in AWS KMS: HMAC keys derive by GenerateMac, and P-256 keys sign. No key leaves the service."""
+"""A key home in AWS KMS: HMAC keys derive keys by GenerateMac, and P-256 keys sign. No root key leaves KMS."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _DELETION_DAYS: Final = 7
 
 @dataclass(frozen=True, slots=True)
 class KmsSettings:
-    """KMS's region and endpoint, and timeout and tries of a call. Credentials come from the AWS credential chain."""
+    """Where KMS is, and how calls are made. Credentials come from the AWS credential chain."""
 
     region: str
-    endpoint: str | None = None
-    timeout_seconds: int = 5
+    endpoint: str | None = None  # None: that of the region
+    timeout_seconds: int = 5  # for connecting, and for each read
     tries: int = 4
 
     def __post_init__(self) -> None:
@@ -46,7 +46,7 @@ class KmsHome:
         self._client = client
 
     def make(self, role: KeyRole) -> KeyEntry:
-        """A new KMS key, tagged with its role."""
+        """Make a new KMS key, tagged with its role."""
         usage, spec = ("SIGN_VERIFY", "ECC_NIST_P256") if role.signs else ("GENERATE_VERIFY_MAC", "HMAC_256")
         response = self._call(
             self._client.create_key,
@@ -57,8 +57,8 @@ class KmsHome:
         )
         match response:
             case {"KeyMetadata": {"Arn": str(reference)}}:
-                return KeyEntry(role, reference, self._public(reference) if role.signs else None)
-        raise _inconsistent("a response with KeyMetadata and Arn", "one without")
+                return KeyEntry(role, reference, self._fetch_public(reference) if role.signs else None)
+        raise _inconsistent_error("a response with KeyMetadata and Arn", "one without")
 
     def drop(self, entry: KeyEntry) -> None:
         """Let KMS delete the key after its shortest waiting time."""
@@ -70,7 +70,7 @@ class KmsHome:
         """HMAC-SHA256 of the message, computed by KMS."""
         key_id, algorithm = entry.reference, "HMAC_SHA_256"
         response = self._call(self._client.generate_mac, KeyId=key_id, MacAlgorithm=algorithm, Message=message)
-        return _blob(key_id, "Mac", response)
+        return _read_blob(key_id, "Mac", response)
 
     def sign(self, entry: KeyEntry, data: bytes) -> bytes:
         """The ECDSA signature of the data's SHA-256, in DER."""
@@ -82,17 +82,17 @@ class KmsHome:
             MessageType="RAW" if raw else "DIGEST",
             Message=data if raw else hashlib.sha256(data).digest(),
         )
-        return _blob(entry.reference, "Signature", response)
+        return _read_blob(entry.reference, "Signature", response)
 
     def close(self) -> None:
         """Close the connections."""
         self._client.close()
 
-    def _public(self, reference: str) -> PublicKey:
+    def _fetch_public(self, reference: str) -> PublicKey:
         response = self._call(self._client.get_public_key, KeyId=reference)
-        public = PublicKey.from_der(_blob(reference, "PublicKey", response))
+        public = PublicKey.from_der(_read_blob(reference, "PublicKey", response))
         if public.algorithm is not Algorithm.ECDSA_P256:
-            raise _inconsistent("an ECDSA key on P-256", public.algorithm.value)
+            raise _inconsistent_error("an ECDSA key on P-256", public.algorithm.value)
         return public
 
     def _call(self, operation: Callable[..., Any], **arguments: object) -> Any:
@@ -102,23 +102,23 @@ class KmsHome:
         try:
             return operation(**arguments)
         except Exception as error:
-            failure = _failure(error)
+            failure = _translate(error)
         raise failure
 
 
 def open_kms_keys(settings: KmsSettings, store: EpochStore) -> KeyService:
     """The key service over KMS. `store` has the epoch book."""
-    return KeyService(KmsHome(_client(settings)), store)
+    return KeyService(KmsHome(_connect(settings)), store)
 
 
-def _client(settings: KmsSettings) -> Any:
+def _connect(settings: KmsSettings) -> Any:
     try:
         import boto3
         from botocore.config import Config
         from botocore.exceptions import BotoCoreError
     except ImportError:
         raise Code.DEPENDENCY_MISSING(reason="kms_missing", got="none") from None
-    hide_bodies()
+    hide_bodies()  # the library's log would show responses, which hold derived keys
     config = Config(
         connect_timeout=settings.timeout_seconds,
         read_timeout=settings.timeout_seconds,
@@ -131,7 +131,7 @@ def _client(settings: KmsSettings) -> Any:
         raise Code.CONFIG_INVALID(reason="kms_settings", got=type(error).__name__) from None
 
 
-def _failure(error: Exception) -> PvdmError:
+def _translate(error: Exception) -> PvdmError:
     from botocore.exceptions import BotoCoreError, ClientError
 
     match error:
@@ -146,7 +146,8 @@ def _failure(error: Exception) -> PvdmError:
             raise error
 
 
-def _blob(reference: str, name: str, response: Any) -> bytes:
+def _read_blob(reference: str, name: str, response: Any) -> bytes:
+    """The bytes under `name` in a response, which must be about this key."""
     blob, key_id = response.get(name), response.get("KeyId")
     del response
     # Some versions of the service return the bare id.
@@ -155,8 +156,8 @@ def _blob(reference: str, name: str, response: Any) -> bytes:
         return blob
     # An error may be shown with the locals of its frames: the blob may be a key.
     del blob
-    raise _inconsistent(f"{name} of {reference}", f"a response about {key_id}"[:160])
+    raise _inconsistent_error(f"{name} of {reference}", f"a response about {key_id}"[:160])
 
 
-def _inconsistent(expected: str, got: str) -> UnavailableError:
+def _inconsistent_error(expected: str, got: str) -> UnavailableError:
     return UnavailableError("key_home_inconsistent", "KMS returned an unexpected response", expected=expected, got=got)

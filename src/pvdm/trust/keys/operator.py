@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from pvdm.errors import Code
-from pvdm.model.secret import NotCopied, Secret
+from pvdm.model.secret import NoCopies, Secret
 from pvdm.trust.keys import disk
 from pvdm.trust.keys.public import Algorithm, PublicKey
 from pvdm.trust.keys.seal import Passphrase
@@ -27,8 +27,8 @@ PRIVATE_KEY_SIZE_MAX_BYTES: Final = 8_192
 _Private: TypeAlias = ed25519.Ed25519PrivateKey | ec.EllipticCurvePrivateKey
 
 
-class OperatorKey(NotCopied):
-    """An open key pair of a person."""
+class OperatorKey(NoCopies):
+    """A person's key pair, opened from its file; it signs approvals and other statements."""
 
     __slots__ = ("_private", "public")
 
@@ -52,11 +52,10 @@ def create_key_pair(
     path: Path, *, algorithm: Algorithm = Algorithm.ED25519, passphrase: Passphrase | None = None
 ) -> PublicKey:
     """Write a new private key to `path` and its public half to `path` plus `.pub`. Existing files are an error."""
-    private: _Private = (
-        ed25519.Ed25519PrivateKey.generate()
-        if algorithm is Algorithm.ED25519
-        else ec.generate_private_key(ec.SECP256R1())
-    )
+    if algorithm is Algorithm.ED25519:
+        private: _Private = ed25519.Ed25519PrivateKey.generate()
+    else:
+        private = ec.generate_private_key(ec.SECP256R1())
     public = PublicKey.from_loaded(private.public_key())
     public_path = path.with_name(f"{path.name}.pub")
     if public_path.exists():
@@ -77,7 +76,7 @@ def open_key_pair(path: Path, passphrase: Passphrase | None = None) -> OperatorK
 
 
 def read_public_key(path: Path) -> PublicKey:
-    """The public half from its file."""
+    """The public key in this PEM file."""
     return PublicKey.from_pem(disk.read_own(path, size_max_bytes=PRIVATE_KEY_SIZE_MAX_BYTES, private=False))
 
 

@@ -1,4 +1,4 @@
-"""Keys in a PKCS#11 token (an HSM, or SoftHSM2): not extractable, used through one shared session."""
+"""A key home in a PKCS#11 token (an HSM, or SoftHSM2). Keys are not extractable. A process has one session."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _Result = TypeVar("_Result")
 
-# The values of EC_PARAMS: DER of the curve's OID. The library has no name for Edwards curves.
+# The values of CKA_EC_PARAMS: DER of the curve's OID. The library has no name for Edwards curves.
 _CURVES: Final = {
     Algorithm.ED25519: bytes.fromhex("06032b6570"),
     Algorithm.ECDSA_P256: bytes.fromhex("06082a8648ce3d030107"),
@@ -35,9 +35,9 @@ _CURVES: Final = {
 class Pkcs11Settings:
     """The token and its library, without the PIN."""
 
-    library: str
-    token: str
-    algorithm: Algorithm = Algorithm.ED25519
+    library: str  # the path of the PKCS#11 module
+    token: str  # the token's label
+    algorithm: Algorithm = Algorithm.ED25519  # of new keys that sign
 
 
 class Pkcs11Home:
@@ -50,14 +50,14 @@ class Pkcs11Home:
         self._connection: _Connection | None = _connect(settings, pin)
 
     def make(self, role: KeyRole) -> KeyEntry:
-        """A new key inside the token, under a random id."""
+        """Make a new key inside the token, under a random id."""
         reference = os.urandom(16).hex()
         if not role.signs:
             self._run(lambda session: _make_root(session, role, reference))
             return KeyEntry(role, reference)
         algorithm = self._algorithm
         point = self._run(lambda session: _make_pair(session, algorithm, role, reference))
-        return KeyEntry(role, reference, _public(algorithm, point))
+        return KeyEntry(role, reference, _decode_public(algorithm, point))
 
     def drop(self, entry: KeyEntry) -> None:
         """Destroy the key in the token."""
@@ -93,7 +93,7 @@ def open_pkcs11_keys(settings: Pkcs11Settings, pin: Passphrase, store: EpochStor
 
 
 class _Connection:
-    """The only session of this process with a token: a login is for the whole process. `users` counts its key homes."""
+    """The process's only session with a token: a login is for the whole process. `users` counts its key homes."""
 
     __slots__ = ("_lock", "_session", "pin", "settings", "users")
 
@@ -115,7 +115,7 @@ class _Connection:
             except PvdmError:
                 raise
             except Exception as error:
-                failure = _failure(error)
+                failure = _translate(error)
                 self._end()
         raise failure
 
@@ -146,7 +146,7 @@ def _connect(settings: Pkcs11Settings, pin: Passphrase) -> _Connection:
         connection = _connections.get(name)
         if connection is None:
             connection = _Connection(settings, pin)
-            connection.run(lambda _: None)
+            connection.run(lambda _: None)  # log in now, so that a wrong PIN is noticed
             _connections[name] = connection
         elif not hmac.compare_digest(connection.pin.reveal(), pin.reveal()):
             raise Code.KEY_NOT_OPENED(reason="pkcs11_pin_wrong", got="another")
@@ -172,6 +172,7 @@ def _login(settings: Pkcs11Settings, pin: Passphrase) -> Session:
 
 
 def _make_root(session: Session, role: KeyRole, reference: str) -> None:
+    """Make a key from which attempts' keys are derived."""
     from pkcs11 import KeyType, MechanismFlag
 
     session.generate_key(
@@ -186,6 +187,7 @@ def _make_root(session: Session, role: KeyRole, reference: str) -> None:
 
 
 def _make_pair(session: Session, algorithm: Algorithm, role: KeyRole, reference: str) -> bytes:
+    """Make a key pair that signs. Returns the public key's point, as the token encodes it (CKA_EC_POINT)."""
     from pkcs11 import Attribute, KeyType, Mechanism, MechanismFlag
 
     edwards = algorithm is Algorithm.ED25519
@@ -229,26 +231,23 @@ def _sign(session: Session, algorithm: Algorithm, reference: str, data: bytes) -
     key: Any = session.get_key(object_class=ObjectClass.PRIVATE_KEY, id=bytes.fromhex(reference))
     if algorithm is Algorithm.ED25519:
         return bytes(key.sign(data, mechanism=Mechanism.EDDSA))
-    pair = bytes(key.sign(hashlib.sha256(data).digest(), mechanism=Mechanism.ECDSA))
-    half = len(pair) // 2
-    return encode_dss_signature(int.from_bytes(pair[:half], "big"), int.from_bytes(pair[half:], "big"))
+    r_and_s = bytes(key.sign(hashlib.sha256(data).digest(), mechanism=Mechanism.ECDSA))
+    half = len(r_and_s) // 2
+    return encode_dss_signature(int.from_bytes(r_and_s[:half], "big"), int.from_bytes(r_and_s[half:], "big"))
 
 
-def _public(algorithm: Algorithm, point: bytes) -> PublicKey:
-    # CKA_EC_POINT is a DER OCTET STRING around the point. A point has below 128 bytes, so the DER header has two.
+def _decode_public(algorithm: Algorithm, point: bytes) -> PublicKey:
+    # CKA_EC_POINT is a DER OCTET STRING around the point. A point has fewer than 128 bytes, so DER's header has two.
     if point[:1] != b"\x04" or len(point) < 2 or point[1] != len(point) - 2:
         message = "the token returned a malformed public key"
         got = "something else"
         raise Code.KEY_HOME_UNAVAILABLE(message, reason="key_home_inconsistent", expected="a DER octet string", got=got)
-    loaded = (
-        ed25519.Ed25519PublicKey.from_public_bytes(point[2:])
-        if algorithm is Algorithm.ED25519
-        else ec.EllipticCurvePublicKey.from_encoded_point(ec.SECP256R1(), point[2:])
-    )
-    return PublicKey.from_loaded(loaded)
+    if algorithm is Algorithm.ED25519:
+        return PublicKey.from_loaded(ed25519.Ed25519PublicKey.from_public_bytes(point[2:]))
+    return PublicKey.from_loaded(ec.EllipticCurvePublicKey.from_encoded_point(ec.SECP256R1(), point[2:]))
 
 
-def _failure(error: Exception) -> PvdmError:
+def _translate(error: Exception) -> PvdmError:
     from pkcs11 import exceptions
 
     match error:

@@ -1,4 +1,4 @@
-"""Public keys: algorithm, key id, and verification of signatures."""
+"""Public keys: their algorithms and key ids, and the verification of signatures."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class PublicKey:
 
     @classmethod
     def from_loaded(cls, key: PublicKeyTypes) -> PublicKey:
-        """The key of an object of the cryptography library."""
+        """The key that an object of the cryptography library holds."""
         return cls.from_der(key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo))
 
     @property

@@ -17,7 +17,7 @@ from pvdm.model.canonical_json import Value
 from pvdm.model.secret import Secret
 
 PASSPHRASE_MAX_BYTES: Final = 1_024
-SCRYPT_COST_LOG2: Final = 17
+SCRYPT_COST_LOG2: Final = 17  # scrypt's cost N is 2^17
 SCRYPT_COST_LOG2_MIN: Final = 14
 SCRYPT_COST_LOG2_MAX: Final = 20
 
@@ -43,7 +43,7 @@ class Passphrase(Secret):
 
 
 class Seal:
-    """Encrypts with a key that was derived from the keystore's passphrase. Each encryption has a new nonce."""
+    """Encrypts a keystore with a key that is derived from its passphrase. Each encryption has a new nonce."""
 
     __slots__ = ("_cost_log2", "_key", "_salt")
 

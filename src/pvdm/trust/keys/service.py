@@ -24,7 +24,7 @@ class KeyHome(Protocol):
     """The home of the keys. It creates keys and computes with them, and never returns one."""
 
     def make(self, role: KeyRole) -> KeyEntry:
-        """A new key for this role, under a reference that no other key of this home has."""
+        """Make a new key for this role, under a reference that no other key of this home has."""
 
     def drop(self, entry: KeyEntry) -> None:
         """Remove a key that no epoch book names."""
@@ -51,7 +51,7 @@ class EpochStore(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Signer:
-    """One signing key, ready to use. It has a function that signs, not the key."""
+    """One signing key of an epoch, ready to use: it has a function that signs, not the private key."""
 
     role: KeyRole
     epoch: int
@@ -87,7 +87,7 @@ class KeyService:
         try:
             return self._change(lambda book: book.create(book.next_number(above), entries, reason))
         except PvdmError as error:
-            # After these errors no book names the keys. After any other error a book may name them, so they stay.
+            # After these errors no book names the keys. After any other error the stored book may name them: they stay.
             if isinstance(error, InputError | NotAllowedError) or error.code == Code.EPOCH_CONTENTION:
                 self._drop(entries)
             raise
@@ -105,7 +105,7 @@ class KeyService:
         return self._change(lambda book: book.revoke(number, reason, keep_a_signing_epoch=keep_a_signing_epoch))
 
     def epoch_for(self, workload_epoch: int | None) -> int:
-        """The epoch of a workload: the ACTIVE one when it opens (None), afterwards its own unless it is revoked."""
+        """The epoch of a workload: for a new one (None) the ACTIVE epoch, else its own. Raises if that is revoked."""
         return self._store.load().epoch_for(workload_epoch)
 
     def row_hash_key(self, context: AttemptContext | SourceContext, projection: ProjectionName) -> DigestKey:
@@ -147,6 +147,7 @@ class KeyService:
                 self._home.drop(entry)
 
     def _change(self, step: _Step) -> tuple[EpochChange, ...]:
+        """Store the book that `step` makes of the current one; again if another process has changed it meanwhile."""
         for _ in range(BOOK_TRIES_MAX):
             book, changes = step(self._store.load())
             if self._store.replace(book):
@@ -176,7 +177,7 @@ class KeyService:
 
 
 def release_keys(service: KeyService, context: AttemptContext, *, ended: bool) -> AttemptKeys:
-    """The keys of an ended attempt, for an auditor (`proof open`). They reveal its digests."""
+    """The keys of an ended attempt, for an auditor (`proof open`). Who has them can compute its digests."""
     if ended is not True:
         message = f"attempt {context.attempt_id} has not ended"
         raise Code.ATTEMPT_NOT_CLOSED(message, got="an attempt that may still be published")

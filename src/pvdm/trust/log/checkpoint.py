@@ -19,7 +19,7 @@ _SIZE: Final = re.compile(r"0|[1-9][0-9]{0,18}", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """Origin, size and root hash of a log. The Steward's log writes no extension lines; those of others are read."""
+    """Origin (the log's name), size and root hash of a log. Extension lines are those of other logs; ours has none."""
 
     origin: str
     size: int
@@ -27,7 +27,7 @@ class Checkpoint:
     extensions: tuple[str, ...] = ()
 
     def to_text(self) -> str:
-        """The note's text."""
+        """The text of the note to be signed."""
         lines = [self.origin, str(self.size), encode_base64(self.root), *self.extensions]
         return "\n".join(lines) + "\n"
 
@@ -41,7 +41,7 @@ class SignedCheckpoint:
 
 
 def sign_checkpoint(checkpoint: Checkpoint, signer: SigningKey) -> SignedCheckpoint:
-    """The checkpoint as a note. The name of the key is the origin."""
+    """The checkpoint as a signed note. The name of the key is the origin."""
     text = checkpoint.to_text()
     if parse_checkpoint(text) != checkpoint:
         raise Code.LOG_REQUEST_INVALID(reason="checkpoint_unwritable", got=text[:200])

@@ -1,4 +1,4 @@
-"""Files that stay whole after a power loss: write, sync, rename, sync the folder. For an object, one put does it."""
+"""Writes files that stay whole after a power loss: write, sync, rename, sync the folder. An object needs one put."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TEMPORARY_PREFIX: Final = ".pvdm-new-"
 
 
 def write_atomically(path: FilePath, data: bytes) -> None:
-    """Write the file atomically. It is durable when the folder is synced too."""
+    """Write the file or object atomically. A file is durable once its folder is synced too."""
     if isinstance(path, ObjectPath):
         path.put(data)
         return

@@ -1,4 +1,4 @@
-"""The log as static files that any tiled-log reader understands: entry bundles, tiles, and the checkpoint last."""
+"""Exports the log as static files that any reader of tiled logs understands: entry bundles, tiles, the checkpoint."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pvdm.trust.log.tiles import ENTRIES_LEVEL, TILE_HEIGHT, TILE_WIDTH, Tile, p
 from pvdm.trust.refusal import refused
 
 CHECKPOINT_FILE: Final = "checkpoint"
-_LEVELS: Final = 64
+_LEVELS: Final = 64  # more than a tree of 2^63 leaves has
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +30,10 @@ class ExportResult:
 
 
 def export(storage: LogStorage, folder: FilePath, *, verify: bool = False) -> ExportResult:
-    """Bring the folder to the newest checkpoint. A reader sees the whole old tree or the whole new one.
+    """Bring the folder to the newest checkpoint. The checkpoint is written last, so that readers never miss a tile.
 
-    Tiles that an earlier export wrote are compared, and written again if missing: with `verify` all, else only those at
-    the tree's right edge.
+    Tiles that an earlier export wrote are compared, and written again if missing: with `verify` all of them, else only
+    those at the tree's right edge.
     """
     note = storage.newest_checkpoint()
     if note is None:
@@ -44,7 +44,7 @@ def export(storage: LogStorage, folder: FilePath, *, verify: bool = False) -> Ex
     old_note: bytes | None = None
     with suppress(FileNotFoundError):
         old_note = (folder / CHECKPOINT_FILE).read_bytes()
-    old_size = 0 if old_note is None else _exported_size(storage, old_note, target)
+    old_size = 0 if old_note is None else _require_earlier(storage, old_note, target)
     new = dict.fromkeys(tiles_between(old_size, target.size))
     compared = tiles_between(0, target.size) if verify else _right_edge(target.size)
     written = _write_tiles(storage, folder, new, durable=False)
@@ -65,8 +65,8 @@ def tile_bytes(storage: LogStorage, tile: Tile) -> bytes:
     return b"".join(storage.read_hashes([Node(level, at) for at in range(first, first + tile.width)]))
 
 
-def _exported_size(storage: LogStorage, note: bytes, target: Checkpoint) -> int:
-    """The size of the log in the folder, which must be an earlier state of this log."""
+def _require_earlier(storage: LogStorage, note: bytes, target: Checkpoint) -> int:
+    """The size of the log in the folder. Raises unless it is an earlier state of this log."""
     old = read_unverified(note).checkpoint
     if old.size > target.size:
         message = "the folder has a longer log than the one to be exported"
@@ -87,7 +87,7 @@ def _right_edge(size: int) -> Iterator[Tile]:
 
 
 def _write_tiles(storage: LogStorage, folder: FilePath, tiles: Iterable[Tile], *, durable: bool) -> int:
-    """Write missing tiles and compare the others. With `durable` the folders of existing tiles are not synced again."""
+    """Write missing tiles and compare the others. `durable`: existing tiles were synced by an earlier export."""
     written, unsynced = 0, set[FilePath]()
     for tile in tiles:
         path, data = folder / tile.path, tile_bytes(storage, tile)
@@ -102,7 +102,7 @@ def _write_tiles(storage: LogStorage, folder: FilePath, tiles: Iterable[Tile], *
             if durable:
                 continue
         unsynced.add(path.parent)
-    # Also folders of files that a crashed export wrote: their names may not be durable yet.
+    # Unless `durable`, also the folders of existing tiles: a crashed export may not have synced their names.
     for parent in unsynced:
         sync_folder(parent)
     return written

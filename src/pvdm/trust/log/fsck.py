@@ -1,4 +1,4 @@
-"""Checks an exported log (spec/log.md) by its files alone. It shares no code with the writer, only `pvdm.errors`."""
+"""Checks an exported log (spec/log.md) by its files alone. Shares no code with the writer except `pvdm.errors`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.serialization import load_der_public_key
 
 from pvdm.errors import Code, VerificationError
 
-_NOTE_BYTES: Final = 131_072  # limits of a signed note: its size, and its lines by kind
+_NOTE_BYTES: Final = 131_072  # the limits of a signed note: its size, and below, its lines by kind
 _SIGNATURE_LINES: Final = 64
 _EXTENSION_LINES: Final = 16
 _BUNDLE_BYTES: Final = 256 * (2 + 65_535)  # 256 entries, each after two bytes of length
@@ -38,7 +38,7 @@ _VKEY: Final = re.compile(r"([^\s+]+)\+([0-9a-f]{8})\+([A-Za-z0-9+/]{44,}={0,2})
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A valid log. `files` counts the checkpoint too; files beyond the checkpoint are of a later, larger tree."""
+    """A valid log. `files` counts the checkpoint too. Files beyond the checkpoint belong to a later, larger tree."""
 
     origin: str
     size: int
@@ -55,7 +55,7 @@ class _Checkpoint(NamedTuple):
 
 @dataclass(slots=True)
 class _Peaks:
-    """The roots of the complete subtrees over the leaves so far: one for each 1 in the binary count."""
+    """The roots of the complete subtrees over the leaves so far: one for each binary digit 1 of their `count`."""
 
     count: int = 0
     roots: list[bytes] = field(default_factory=list)
@@ -86,7 +86,7 @@ def fsck(folder: Path, vkeys: Sequence[str], *, since: bytes | None = None) -> R
     """
     keys = [_parse_vkey(text) for text in vkeys]
     checkpoint = _open_checkpoint(_read(folder, "checkpoint", _NOTE_BYTES), keys, "checkpoint")
-    checkpoints = [checkpoint]
+    checkpoints = [checkpoint]  # the earlier one first
     if since is not None:
         earlier = _open_checkpoint(since, keys, "since")
         checkpoints.insert(0, earlier)
@@ -97,9 +97,9 @@ def fsck(folder: Path, vkeys: Sequence[str], *, since: bytes | None = None) -> R
             _fail("fsck_behind", "checkpoint", "the log is shorter than at the earlier checkpoint", *sizes)
     file_widths = _list_files(folder)
     covered = _require_all_files(file_widths, checkpoint.size)
-    hashes = _check_leaves(folder, file_widths, checkpoints)
+    full_roots = _check_leaves(folder, file_widths, checkpoints)
     for level in range(1, 64):
-        hashes = _check_level(folder, level, file_widths.get(level, {}), hashes)
+        full_roots = _check_level(folder, level, file_widths.get(level, {}), full_roots)
     files = sum(len(widths) for level_widths in file_widths.values() for widths in level_widths.values())
     return Report(checkpoint.origin, checkpoint.size, checkpoint.root.hex(), files + 1, files - covered)
 
@@ -119,8 +119,9 @@ def _parse_vkey(text: str) -> _Key:
     public = _load_key(raw) if raw else None
     if match is None or raw is None or public is None:
         raise Code.LOG_REQUEST_INVALID(reason="fsck_vkey", expected="name+id+key", got=text[:200])
-    # Type 1, Ed25519, hashes name and key; type 2, ECDSA, the key alone.
-    key_id = sha256(match[1].encode() + b"\n" + raw if raw[0] == 1 else raw[1:]).digest()[:4]
+    # The key id hashes name and key for type 1 (Ed25519), and the key alone for type 2 (ECDSA).
+    hashed = match[1].encode() + b"\n" + raw if raw[0] == 1 else raw[1:]
+    key_id = sha256(hashed).digest()[:4]
     if key_id.hex() != match[2]:
         message = "the verifier key has another id"
         raise Code.LOG_REQUEST_INVALID(message, reason="fsck_vkey", expected=key_id.hex(), got=match[2])
@@ -141,7 +142,7 @@ def _load_key(raw: bytes) -> Ed25519PublicKey | ec.EllipticCurvePublicKey | None
 
 
 def _open_checkpoint(note: bytes, keys: Sequence[_Key], place: str) -> _Checkpoint:
-    """Verify the signature, then parse the text."""
+    """Verify the note's signature, then parse its text. `place` names the checkpoint in errors."""
     try:
         text, _, block = note.decode().rpartition("\n\n")
     except UnicodeDecodeError as error:
@@ -173,7 +174,7 @@ def _open_checkpoint(note: bytes, keys: Sequence[_Key], place: str) -> _Checkpoi
 
 
 def _fail_unknown_key(text: str, block: str, keys: Sequence[_Key], place: str) -> NoReturn:
-    """The error names the known keys, and the log and keys of the note."""
+    """Raise the error that names the known keys, and the log and the keys of the note."""
     wanted = dict.fromkeys(f"{key.name}+{key.key_id.hex()}" for key in keys)
     found = (_SIGNATURE.fullmatch(line) for line in block.split("\n")[:-1])
     signed = dict.fromkeys(f"{each[1]}+{(_base64(each[2]) or b'')[:4].hex()}" for each in found if each)
@@ -216,6 +217,7 @@ def _is_signed(key: _Key, signature: bytes, message: bytes) -> bool:
 
 
 def _list_files(folder: Path) -> _FileWidths:
+    """The tiles and bundles in the folder. Raises for a file that is no part of a log."""
     file_widths: _FileWidths = {}
     for parent, folders, files in os.walk(folder, onerror=_raise_unreadable):
         folders.sort()
@@ -245,7 +247,7 @@ def _raise_unreadable(error: OSError) -> NoReturn:
 
 def _require_all_files(file_widths: _FileWidths, size: int) -> int:
     """Require each tile of a tree of this size, as wide as in the tree or full. Returns how many files belong to it."""
-    for level in range(_ENTRIES, 8):
+    for level in range(_ENTRIES, 8):  # level 8 has no tile for a size below 2^63
         count = size // 256 ** max(level, 0)
         for index in range((count + 255) // 256):
             wanted = min(256, count - 256 * index)
@@ -313,6 +315,7 @@ def _check_leaves(folder: Path, file_widths: _FileWidths, checkpoints: Sequence[
 
 
 def _check_roots(peaks: _Peaks, checkpoints: Sequence[_Checkpoint]) -> None:
+    """Compare the root so far with each checkpoint of this size."""
     for checkpoint in checkpoints:
         if peaks.count == checkpoint.size and peaks.root() != checkpoint.root:
             code, place = ("fsck_root", "checkpoint") if checkpoint is checkpoints[-1] else ("fsck_forked", "since")
@@ -321,6 +324,7 @@ def _check_roots(peaks: _Peaks, checkpoints: Sequence[_Checkpoint]) -> None:
 
 
 def _check_bundle(folder: Path, index: int, widths: Sequence[int]) -> list[bytes]:
+    """Compare the bundle's files of these widths. Returns the entries of the widest one."""
     whole: list[bytes] = []
     for width in reversed(widths):
         place = _place(_ENTRIES, index, width)
@@ -359,7 +363,7 @@ def _check_tile(folder: Path, level: int, index: int, widths: Sequence[int]) -> 
 def _check_level(
     folder: Path, level: int, level_widths: dict[int, list[int]], below: dict[int, bytes]
 ) -> dict[int, bytes]:
-    """Compare each hash with its full tile below. Returns the roots of this level's full tiles."""
+    """Compare each hash with the root of the full tile below it (`below`). Returns the roots of this level's tiles."""
     full_roots = {}
     for index in sorted(level_widths):
         stored = _check_tile(folder, level, index, level_widths[index])
@@ -378,7 +382,7 @@ def _check_level(
 
 
 def _tree_root(hashes: Sequence[bytes]) -> bytes:
-    """The root over hashes, whose number is a power of two."""
+    """The root over these hashes. Their number is a power of two."""
     while len(hashes) > 1:
         hashes = [_node_hash(hashes[at], hashes[at + 1]) for at in range(0, len(hashes), 2)]
     return hashes[0]

@@ -1,4 +1,4 @@
-"""The log: appends entries under a new signed checkpoint. The ledger implements its storage."""
+"""The transparency log: appends entries under a new signed checkpoint. The ledger implements its storage."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ class LogStorage(merkle.HashReader, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class AppendedEntries:
-    """The first new entry's index, and the log's size and checkpoint after the last. Next: `outside.acknowledge`."""
+    """The result of an append: the caller passes it to `outside.acknowledge` before it answers."""
 
-    index: int
-    size: int
+    index: int  # of the first new entry
+    size: int  # of the log after the append
     checkpoint: SignedCheckpoint
 
 
 @dataclass(frozen=True, slots=True)
 class PreparedAppend:
-    """Entries with their hashes and signed checkpoint, for a log of exactly `index` entries, not yet stored."""
+    """Entries (`leaves`) with their hashes and signed checkpoint, for a log of exactly `index` entries, not stored."""
 
     index: int
     leaves: tuple[bytes, ...]
@@ -61,7 +61,7 @@ class PreparedAppend:
 class Log:
     """An append-only log under one origin (its name). `signer` is the log key, whose name in notes is the origin.
 
-    `continues` is the origin of a log whose end was lost. Its entries stay; new checkpoints have the new origin.
+    `continues` is the old origin of a log whose end was lost. Its entries stay; new checkpoints have the new origin.
     """
 
     def __init__(self, storage: LogStorage, *, origin: str, signer: SigningKey, continues: str | None = None) -> None:
@@ -76,7 +76,7 @@ class Log:
         return self._storage.size()
 
     def root(self, size: int) -> bytes:
-        """The root over the first `size` entries, from the stored hashes."""
+        """The root over the first `size` entries, from the stored hashes. Raises if the log has fewer."""
         return merkle.root_at(self._storage, self._require_size(size))
 
     def find_root(self, size: int) -> bytes | None:
@@ -109,7 +109,7 @@ class Log:
         return sign_checkpoint(Checkpoint(self.origin, 0, merkle.EMPTY_ROOT), self._signer)
 
     def _read_frontier(self, size: int) -> Sequence[bytes]:
-        """The hashes of the complete subtrees of the tree. Raises if they do not give the last signed root."""
+        """The hashes of the tree's complete subtrees (`merkle.frontier`). They must give the last signed root."""
         newest = self.checkpoint().checkpoint
         if newest.origin not in (self.origin, self._continues) or newest.size != size:
             expected = f"a checkpoint of {self.origin} at {size}"

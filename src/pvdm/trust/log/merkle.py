@@ -1,4 +1,4 @@
-"""The RFC 6962 tree: its hashes and shape, and proofs from stored hashes."""
+"""The hash tree of RFC 6962: its hashes and shape, and proofs from stored hashes."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class ConsistencyProof:
 
 class _Range(NamedTuple):
     start: int
-    end: int
+    end: int  # the first leaf after the range
 
 
 def leaf_hash(entry: bytes) -> bytes:
@@ -86,7 +86,7 @@ def prove_inclusion(reader: HashReader, *, index: int, size: int) -> InclusionPr
     """The audit path of a leaf (RFC 6962 section 2.1.1), from one read of O(log n) hashes."""
     if not 0 <= index < size <= TREE_SIZE_MAX:
         raise Code.LOG_REQUEST_INVALID(reason="log_index_invalid", expected=f"an index below {size}", got=str(index))
-    return InclusionProof(index, size, _hashes_of(reader, _inclusion_ranges(index, size)))
+    return InclusionProof(index, size, _hash_ranges(reader, _inclusion_ranges(index, size)))
 
 
 def prove_consistency(reader: HashReader, *, old_size: int, new_size: int) -> ConsistencyProof:
@@ -94,11 +94,11 @@ def prove_consistency(reader: HashReader, *, old_size: int, new_size: int) -> Co
     if not 0 <= old_size <= new_size <= TREE_SIZE_MAX:
         message, expected = "the older tree is larger than the newer one", f"an old size up to {new_size}"
         raise Code.LOG_REQUEST_INVALID(message, reason="log_sizes_invalid", expected=expected, got=str(old_size))
-    return ConsistencyProof(old_size, new_size, _hashes_of(reader, _consistency_ranges(old_size, new_size)))
+    return ConsistencyProof(old_size, new_size, _hash_ranges(reader, _consistency_ranges(old_size, new_size)))
 
 
 def grow(hashes: Sequence[bytes], size: int, leaves: Iterable[bytes], visit: Callable[[Node, bytes], None]) -> bytes:
-    """The root after `leaves` (hashes) are appended to a frontier of `size` leaves; `visit` gets each new subtree."""
+    """The root once `leaves` (hashes) are appended to the frontier of `size` leaves. `visit` gets each new subtree."""
     stack = list(hashes)
     for leaf in leaves:
         node, value = Node(0, size), leaf
@@ -126,6 +126,7 @@ def _split(part: _Range) -> int:
 
 
 def _inclusion_ranges(index: int, size: int) -> list[_Range]:
+    """The siblings on the path from the leaf to the root."""
     part, siblings = _Range(0, size), []
     while part.end - part.start > 1:
         middle = _split(part)
@@ -136,6 +137,7 @@ def _inclusion_ranges(index: int, size: int) -> list[_Range]:
 
 
 def _consistency_ranges(old_size: int, new_size: int) -> list[_Range]:
+    """The subtrees from whose hashes both roots can be computed, in the order of the proof."""
     if old_size in (0, new_size):
         return []
     part, ranges = _Range(0, new_size), []
@@ -150,9 +152,9 @@ def _consistency_ranges(old_size: int, new_size: int) -> list[_Range]:
     return ranges[::-1]
 
 
-def _hashes_of(reader: HashReader, ranges: Sequence[_Range]) -> tuple[bytes, ...]:
+def _hash_ranges(reader: HashReader, ranges: Sequence[_Range]) -> tuple[bytes, ...]:
     covers = [tuple(_cover(part)) for part in ranges]
-    found = iter(_read(reader, [node for cover in covers for node in cover]))
+    found = iter(_read(reader, [node for cover in covers for node in cover]))  # all hashes in one read
     return tuple(fold(list(islice(found, len(cover)))) for cover in covers)
 
 

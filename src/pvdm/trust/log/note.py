@@ -1,4 +1,4 @@
-"""Signed notes (c2sp.org/signed-note) with Ed25519 and ECDSA P-256 keys: key names and ids, signing, verification."""
+"""Signs and verifies notes (c2sp.org/signed-note) with Ed25519 and ECDSA P-256 keys, which have names and ids."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class NoteKey:
     """A public key with its name. A signature line names its key by name and key id."""
 
     name: str
-    der: bytes
+    der: bytes  # SubjectPublicKeyInfo
     key_id: bytes = field(init=False)
     _material: bytes = field(init=False, repr=False)
 
@@ -47,8 +47,7 @@ class NoteKey:
             hashed = self.name.encode() + b"\n" + material
         else:
             material = _ECDSA_TYPE + self.der
-            # For this type the specification hashes the key alone, without its name.
-            hashed = self.der
+            hashed = self.der  # as the specification says: for this type without the name
         object.__setattr__(self, "key_id", hashlib.sha256(hashed).digest()[:_KEY_ID_BYTES])
         object.__setattr__(self, "_material", material)
 
@@ -65,13 +64,13 @@ class NoteKey:
 
 
 class _Signature(NamedTuple):
-    name: str
+    name: str  # of the key
     key_id: bytes
     value: bytes
 
 
 def parse_vkey(text: str) -> NoteKey:
-    """The key of a verifier key. An id that does not belong to the key is refused."""
+    """The key in a verifier key (`to_vkey`). An id that does not belong to the key is refused."""
     parts = text.split("+", 2)
     if len(parts) != 3 or _VKEY_ID.fullmatch(parts[1]) is None:
         raise Code.KEY_INVALID(reason="note_key_malformed", expected="name+id+key", got=text[:80])
@@ -106,7 +105,7 @@ def open_note(note: bytes, keys: Iterable[NoteKey]) -> str:
         seen.add((key.name, key.key_id))
         key.verify(signature.value, text.encode())
     if not seen:
-        raise _key_unknown(known, signatures, text)
+        raise _key_unknown_error(known, signatures, text)
     return text
 
 
@@ -176,8 +175,10 @@ def _ed25519_der(raw: bytes) -> bytes:
     return key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
 
 
-def _key_unknown(known: Iterable[tuple[str, bytes]], signatures: Sequence[_Signature], text: str) -> VerificationError:
-    """The error with the known keys and those that signed. The note of another origin gets its own message and hint."""
+def _key_unknown_error(
+    known: Iterable[tuple[str, bytes]], signatures: Sequence[_Signature], text: str
+) -> VerificationError:
+    """The error with the known keys and those that signed. The note of another log gets its own message and hint."""
     expected = dict.fromkeys(f"{name}+{key_id.hex()}" for name, key_id in known)
     signed = dict.fromkeys(f"{signature.name}+{signature.key_id.hex()}" for signature in signatures)
     hint = "perhaps the trust root is older than the key: fetch the newest (`pvdm keys root fetch`)"

@@ -1,4 +1,4 @@
-"""The outside checkpoint: the newest one, in another failure domain. It never goes back, and the log must agree."""
+"""The outside checkpoint: the newest checkpoint, in another failure domain. The log must always begin with its tree."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from pvdm.trust.log.note import NoteKey
 from pvdm.trust.refusal import refused
 
 OUTSIDE_LOCK_MAX_SECONDS: Final = 10
-_TRIES: Final = 16
+_TRIES: Final = 16  # of a write to an object that other processes write too
 
 
 @contextmanager
-def locked(path: FilePath) -> Iterator[None]:
+def hold_lock(path: FilePath) -> Iterator[None]:
     """Hold the lock of the checkpoint at that path. Raises TimeoutError after too long a wait."""
     if isinstance(path, ObjectPath):
         # An object store needs no lock: there a write names the version that it replaces.
@@ -36,14 +36,14 @@ def locked(path: FilePath) -> Iterator[None]:
     flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
     lock = os.open(path.with_name(path.name + ".lock"), flags, 0o600)
     try:
-        _wait_for(lock)
+        _lock_file(lock)
         yield
     finally:
         os.close(lock)
 
 
-def _wait_for(lock: int) -> None:
-    """Lock the open file `lock`. This polls, because the system's file locks have no timeout."""
+def _lock_file(lock: int) -> None:
+    """Lock the file of this descriptor. It polls, because the system's file locks have no timeout."""
     deadline = time.monotonic() + OUTSIDE_LOCK_MAX_SECONDS
     while True:
         try:
@@ -68,11 +68,8 @@ class FileOutsideCheckpoint:
         self._seen_lock = threading.Lock()
 
     def load(self) -> SignedCheckpoint | None:
-        """The file's checkpoint, with its signature verified; None if there is no file.
-
-        Raises `checkpoint_goes_back` if this process has seen a newer one.
-        """
-        seen = self._seen
+        """The file's verified checkpoint, or None. Raises `checkpoint_goes_back` if this process saw a newer one."""
+        seen = self._seen  # read before the file, so that a store by another thread in between is no step back
         try:
             note = self._path.read_bytes()
         except FileNotFoundError:
@@ -84,7 +81,6 @@ class FileOutsideCheckpoint:
             raise self._unavailable(error) from None
         else:
             found = open_checkpoint(note, origin=self._origin, keys=self._keys())
-        # `seen` is read before the file, so that a store by another thread in between is no step back.
         if seen is not None:
             _require_forward(seen, found.checkpoint if found else None)
         if found is not None:
@@ -92,23 +88,21 @@ class FileOutsideCheckpoint:
         return found
 
     def store(self, newest: SignedCheckpoint) -> None:
-        """Replace the stored checkpoint durably, under a lock across processes.
-
-        Raises `checkpoint_goes_back` for a smaller size, `log_forked` for another root of the same size.
-        """
+        """Replace the stored checkpoint durably. `newest` must continue it (`checkpoint_goes_back`, `log_forked`)."""
         opened = open_checkpoint(newest.note, origin=self._origin, keys=self._keys())
         if opened != newest:
             message = "the note does not say what the checkpoint says"
             raise Code.CHECKPOINT_INVALID(message, reason="checkpoint_malformed")
         try:
-            self._store(newest)
+            self._replace(newest)
         except OSError as error:
             raise self._unavailable(error) from None
         self._remember(newest.checkpoint)
 
-    def _store(self, newest: SignedCheckpoint) -> None:
+    def _replace(self, newest: SignedCheckpoint) -> None:
+        """Replace a file under a lock across processes, an object only if it is still the one that was read."""
         for tries_left in reversed(range(_TRIES)):
-            with locked(self._path):
+            with hold_lock(self._path):
                 before = self.load()
                 if before is not None:
                     _require_forward(before.checkpoint, newest.checkpoint)
@@ -155,10 +149,7 @@ def check_at_start(outside: FileOutsideCheckpoint, log: Log) -> None:
 
 
 def acknowledge(outside: FileOutsideCheckpoint, log: Log, appended: AppendedEntries) -> int:
-    """Store an outside checkpoint that covers the entries, so that their loss is detected. Returns the size it covers.
-
-    Call this after the transaction is durable and before the result is sent.
-    """
+    """Make the outside checkpoint cover the entries, before the caller answers. Returns the size that it covers."""
     # Entries that were rolled back must not get an outside checkpoint: the log would stay behind it.
     _require_begins_with(log, appended.checkpoint.checkpoint)
     newest = require_consistent(outside, log)

@@ -1,7 +1,7 @@
-"""Verification of log proofs: inclusion, consistency, `tlog-proof` files (c2sp.org), and two checkpoints of one log.
+"""Verifies log proofs: inclusion, consistency, `tlog-proof` files (c2sp.org), and two checkpoints of one log.
 
-The loops are those of RFC 9162; `at` and `last` are its fn and sn. They share only the hash functions with `merkle`,
-which makes the proofs.
+The loops are those of RFC 9162, section 2.1; `at` and `last` are its fn and sn. They share only the hash functions with
+`merkle`, which makes the proofs.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pvdm.trust.refusal import refused
 LOG_PROOF_SIZE_MAX_BYTES: Final = NOTE_SIZE_MAX_BYTES + 4_096
 _HEADER: Final = "c2sp.org/tlog-proof@v1"
 _INDEX: Final = re.compile(r"index (0|[1-9][0-9]{0,18})", re.ASCII)
-_HASHES: Final = 64  # more than an inclusion proof of any tree below 2^63 leaves has
+_HASHES: Final = 64  # no inclusion proof of a tree below 2^63 leaves has more
 
 
 def verify_inclusion(proof: merkle.InclusionProof, *, entry: bytes, size: int, root: bytes) -> None:
@@ -57,7 +57,7 @@ def verify_consistency(
         raise refused("consistency_order", f"at most {new_size}", old_size)
     _require_hashes("consistency_malformed", proof.hashes)
     if old_size in (0, new_size):
-        _verify_trivial(proof, old_root, new_root)
+        _verify_without_hashes(proof, old_root, new_root)
         return
     path = list(proof.hashes)
     if old_size & (old_size - 1) == 0:  # a power of two: then the proof leaves out the old root
@@ -70,7 +70,8 @@ def verify_consistency(
         raise refused("consistency_old_root", old_root.hex(), old.hex())
 
 
-def _verify_trivial(proof: merkle.ConsistencyProof, old_root: bytes, new_root: bytes) -> None:
+def _verify_without_hashes(proof: merkle.ConsistencyProof, old_root: bytes, new_root: bytes) -> None:
+    """For an old tree that is empty or the whole new tree: the proof has no hash, and the old root follows."""
     if proof.hashes:
         raise Code.CONSISTENCY_PROOF_INVALID(reason="consistency_length")
     expected = new_root if proof.old_size == proof.new_size else merkle.EMPTY_ROOT
@@ -100,6 +101,7 @@ def _climb_to_roots(path: Sequence[bytes], at: int, last: int) -> tuple[bytes, b
 
 
 def _skip_right_turns(at: int, last: int) -> tuple[int, int]:
+    """Climb while the node is a left child without a sibling: the proof has no hash for these levels."""
     while not at & 1 and at != 0:
         at, last = at >> 1, last >> 1
     return at, last
@@ -114,14 +116,14 @@ def _require_hashes(code: str, hashes: Sequence[bytes]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class LogProof:
-    """A proof file: entry index, inclusion proof and checkpoint. It is parsed, not verified."""
+    """A proof file: entry index, inclusion proof, and checkpoint as a signed note. It is parsed, not verified."""
 
     index: int
     hashes: tuple[bytes, ...]
     note: bytes
 
     def to_bytes(self) -> bytes:
-        """The file."""
+        """The bytes of the file."""
         lines = [_HEADER, f"index {self.index}", *(encode_base64(value) for value in self.hashes)]
         return "\n".join(lines).encode() + b"\n\n" + self.note
 
@@ -173,8 +175,8 @@ def _malformed(expected: str, got: str) -> VerificationError:
 def require_same_history(first: SignedCheckpoint, second: SignedCheckpoint, tiles: merkle.HashReader) -> None:
     """Raise `log_forked` unless both are of one history, or `tiles_mismatch` if the tiles are wrong.
 
-    Both checkpoints were opened with the log's key. `tiles` are those of the larger tree. They are not trusted: their
-    hashes must lead to the newer root.
+    The caller has verified both checkpoints with the log's key. `tiles` are those of the larger tree. They are not
+    trusted: their hashes must lead to the newer root.
     """
     older, newer = sorted((first, second), key=lambda signed: signed.checkpoint.size)
     old, new = older.checkpoint, newer.checkpoint
@@ -182,7 +184,7 @@ def require_same_history(first: SignedCheckpoint, second: SignedCheckpoint, tile
         raise InputError(Code.CHECKPOINT_ORIGIN, "the checkpoints are of two logs", expected=old.origin, got=new.origin)
     if old.size == new.size:
         if not compare_digest(old.root, new.root):
-            raise _fork(older, newer, new.root)
+            raise _fork_error(older, newer, new.root)
         return
     found = merkle.root_at(tiles, new.size)
     if not compare_digest(found, new.root):
@@ -194,10 +196,10 @@ def require_same_history(first: SignedCheckpoint, second: SignedCheckpoint, tile
     except VerificationError as error:
         raise _tiles_mismatch(new.root, found) from error
     if not compare_digest(old_root, old.root):
-        raise _fork(older, newer, old_root)
+        raise _fork_error(older, newer, old_root)
 
 
-def _fork(older: SignedCheckpoint, newer: SignedCheckpoint, newer_root: bytes) -> PvdmError:
+def _fork_error(older: SignedCheckpoint, newer: SignedCheckpoint, newer_root: bytes) -> PvdmError:
     """The error for two histories; `newer_root` is the newer tree's root at the older size."""
     size = older.checkpoint.size
     return Code.LOG_FORKED(

@@ -1,4 +1,4 @@
-"""Tiles of height 8 (c2sp.org/tlog-tiles): paths, the tiles of a tree, entry bundles, and reading both from files."""
+"""Tiles of height 8 (c2sp.org/tlog-tiles) and entry bundles: their paths, those of a tree, and reading from files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pvdm.trust.log.merkle import HASH_BYTES, TREE_SIZE_MAX, Node, fold
 TILE_HEIGHT: Final = 8
 TILE_WIDTH: Final = 1 << TILE_HEIGHT
 ENTRIES_LEVEL: Final = -1
-_LEVELS: Final = 64
+_LEVELS: Final = 64  # more than a tree of 2^63 leaves has
 _WIDTH: Final = re.compile(r"[1-9][0-9]{0,2}", re.ASCII)
 _PATH: Final = re.compile(
     r"tile/(?P<level>entries|0|[1-9][0-9]?)/(?P<index>(?:x[0-9]{3}/)*[0-9]{3})(?:\.p/(?P<width>[1-9][0-9]{0,2}))?",
@@ -54,8 +54,7 @@ def parse_path(path: str) -> Tile:
 
 def tiles_between(old_size: int, new_size: int) -> Iterator[Tile]:
     """The tiles and bundles of a tree of `new_size` that one of `old_size` lacks, bundles first."""
-    levels = [ENTRIES_LEVEL, *range(_LEVELS)]
-    for level in levels:
+    for level in range(ENTRIES_LEVEL, _LEVELS):
         shift = TILE_HEIGHT * max(level, 0)
         old, new = old_size >> shift, new_size >> shift
         if new == 0:
@@ -122,7 +121,8 @@ class StaticTiles:
             tile = tile_at(self._size, ENTRIES_LEVEL, index)
             data, width = self._load(tile)
             first = index * TILE_WIDTH
-            found += unpack_bundle(data, width=width)[: tile.width][max(start - first, 0) : end - first]
+            entries = unpack_bundle(data, width=width)[: tile.width]
+            found += entries[max(start - first, 0) : end - first]
         return found
 
     def _hash(self, node: Node, tiles: dict[Tile, bytes]) -> bytes:
@@ -149,7 +149,7 @@ class StaticTiles:
         raise Code.TILE_INVALID(reason="tile_missing", expected=f"{tile.path}, or a wider one", got="none")
 
     def _wider(self, tile: Tile) -> list[int]:
-        """The larger widths in the folder. An export writes partial tiles only for the tree sizes at its runs."""
+        """The larger partial widths in the folder. Each export writes partial tiles only for its own tree size."""
         partials = self._folder / (Tile(tile.level, tile.index).path + ".p")
         if not partials.is_dir():
             return []

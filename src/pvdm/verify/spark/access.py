@@ -46,11 +46,8 @@ class StoreAccess:
         if not folders:
             return None
         if self._settings is None or self._vending is None:
-            raise Code.STORE_NOT_CONFIGURED(
-                "there is no credential by which Spark could read the location",
-                expected="[s3.vending] in steward.toml",
-                got="none",
-            )
+            message = "there is no credential by which Spark could read the location"
+            raise Code.STORE_NOT_CONFIGURED(message, expected="[s3.vending] in steward.toml", got="none")
         with self._lock:
             if self._sts is None:
                 self._sts = Sts(self._settings, self._vending.sts_endpoint)

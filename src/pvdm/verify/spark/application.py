@@ -15,7 +15,7 @@ from typing import IO, Any, Final
 
 from pvdm.errors import Code, PvdmError, UnavailableError
 from pvdm.lake.spark import ICEBERG_RUNTIME
-from pvdm.verify.spark.driver import driver_gone, receive, send
+from pvdm.verify.spark.driver import driver_gone_error, receive, send
 from pvdm.verify.spark.settings import (
     DRIVER_START_SECONDS,
     EXTRACTION_CATALOG,
@@ -33,7 +33,7 @@ DRIVER_LOG: Final = "driver.log"
 
 @dataclass(frozen=True, slots=True)
 class RunningDriver:
-    """A running driver process, its pipes, and the facts that it reported at its start."""
+    """A running driver process, its pipes, and the facts that it reported at its start (`spark` is the version)."""
 
     process: subprocess.Popen[bytes]
     requests: IO[bytes]
@@ -121,11 +121,11 @@ class Application:
                 answer, found = receive(started.answers, self._settings.job_seconds)
             except (OSError, UnavailableError) as error:
                 self._end()
-                raise _no_answer(error) from None
-            if answer.get("over"):
+                raise _no_answer_error(error) from None
+            if answer.get("over"):  # the driver ends, because Spark no longer runs queries
                 self._end()
         if "error" in answer:
-            raise _failed(answer)
+            raise _job_error(answer)
         return list(answer["refused"]), found
 
     @contextmanager
@@ -176,10 +176,10 @@ class Application:
             answer, _ = receive(process.stdout, DRIVER_START_SECONDS)
         except (OSError, UnavailableError) as error:
             _kill(process)
-            raise _no_answer(error) from None
+            raise _no_answer_error(error) from None
         if "error" in answer:
             _kill(process)
-            raise _failed(answer)
+            raise _job_error(answer)
         # A Connect server does not say how many cores it has, so the configured number is used.
         cores = answer["cores"] or self._settings.cores or 1
         return RunningDriver(process, process.stdin, process.stdout, cores, answer["application"], answer["spark"])
@@ -205,11 +205,10 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def _no_answer(error: OSError | UnavailableError) -> PvdmError:
-    return error if isinstance(error, UnavailableError) else driver_gone(str(error))
+def _no_answer_error(error: OSError | UnavailableError) -> PvdmError:
+    return error if isinstance(error, UnavailableError) else driver_gone_error(str(error))
 
 
-def _failed(answer: dict[str, Any]) -> PvdmError:
-    return Code.SPARK_EXTRACTION_FAILED(
-        reason="spark_job_failed", got=str(answer.get("got"))[:400], cause=str(answer["error"])[:80]
-    )
+def _job_error(answer: dict[str, Any]) -> PvdmError:
+    got, cause = str(answer.get("got"))[:400], str(answer["error"])[:80]
+    return Code.SPARK_EXTRACTION_FAILED(reason="spark_job_failed", got=got, cause=cause)

@@ -42,7 +42,7 @@ def receive(stream: IO[bytes], seconds: float | None = None) -> tuple[dict[str, 
 def _read_frame(stream: IO[bytes], deadline: float | None) -> bytes:
     size = int.from_bytes(_read_exactly(stream, _LENGTH_BYTES, deadline), "big")
     if size > FRAME_MAX_BYTES:
-        raise driver_gone(f"a message of {size} bytes")
+        raise driver_gone_error(f"a message of {size} bytes")
     return _read_exactly(stream, size, deadline)
 
 
@@ -50,26 +50,26 @@ def _read_exactly(stream: IO[bytes], size: int, deadline: float | None) -> bytes
     parts: list[bytes] = []
     while size > 0:
         if deadline is not None and not select.select([stream], [], [], max(0.0, deadline - time.monotonic()))[0]:
-            raise driver_gone("no answer in time")
+            raise driver_gone_error("no answer in time")
         part = os.read(stream.fileno(), min(size, _PIECE_BYTES))
         if not part:
-            raise driver_gone("the end of its output")
+            raise driver_gone_error("the end of its output")
         parts.append(part)
         size -= len(part)
     return b"".join(parts)
 
 
-def driver_gone(got: str) -> PvdmError:
+def driver_gone_error(got: str) -> PvdmError:
     """The error for a driver that ended or does not answer."""
     return Code.SPARK_EXTRACTION_FAILED(reason="spark_driver_gone", got=got)
 
 
-ANSWER_DDL = "task long, encrypted binary, refused string"
+ANSWER_DDL = "task long, encrypted binary, refused string"  # the columns of `ANSWER_SCHEMA` in worker.py
 
 
 def main() -> None:
     """Start Spark with the settings of the first message; then run a job for each message, until the pipe is closed."""
-    # Output of Spark must not mix with the answers.
+    # Answers go to the old standard output. Spark's own output goes to standard error, so the two never mix.
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     requests = open(0, "rb", buffering=0, closefd=False)  # noqa: SIM115 - for as long as the process lives
@@ -118,9 +118,9 @@ def _serve(spark: SparkSession, requests: IO[bytes], answers: IO[bytes]) -> None
         try:
             answer, found = _extract(spark, head, parts) if "table" in head else _read(spark, parts)
         except Exception as error:
-            over = not _is_alive(spark)  # then the Steward starts a new driver for the next job
-            send(answers, _error_answer(error) | {"over": over})
-            if over:
+            is_over = not _is_alive(spark)  # then the Steward starts a new driver for the next job
+            send(answers, _error_answer(error) | {"over": is_over})
+            if is_over:
                 return
         else:
             send(answers, answer, found)
@@ -136,7 +136,7 @@ def _is_alive(spark: SparkSession) -> bool:
 
 def _extract(spark: SparkSession, head: dict[str, Any], parts: list[bytes]) -> tuple[dict[str, Any], list[bytes]]:
     """Read the rows of a snapshot with Iceberg's reader in Spark, by a metadata file that the Steward wrote."""
-    # An open client looks for a new credential at most once a second. A new session uses this job's.
+    # In an open session, Iceberg may use the credential of the last job for a second. A new session uses this job's.
     session = spark if is_remote(spark) else spark.newSession()
     table = session.read.option("versionAsOf", head["snapshot"]).table(head["table"])
     names = ["`" + name.replace("`", "``") + "`" for name in head["columns"]]

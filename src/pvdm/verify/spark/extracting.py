@@ -18,7 +18,7 @@ from pvdm.lake.paths import parse_location
 from pvdm.lake.read.entries import listed_manifests
 from pvdm.model.statements.verdict import FailureClass
 from pvdm.verify.fetch import Files
-from pvdm.verify.findings import Finding, Partials, rows_of
+from pvdm.verify.findings import Finding, Partials, count_rows
 from pvdm.verify.readers import JobInputs, JobKeys, Reader, ReadResult, Work, combine_all, published_files
 from pvdm.verify.spark.access import StoreAccess
 from pvdm.verify.spark.application import Application, SparkTable
@@ -40,7 +40,7 @@ class SparkExtraction:
     access: StoreAccess
 
     def require_reach(self, locations: Sequence[str]) -> None:
-        """Refuse files that Spark's reader cannot read, before anything is staged."""
+        """Refuse files in a store that Spark's reader cannot read. It is called before anything is staged."""
         remote = [each for each in locations if parse_location(each).scheme != "file"]
         if remote and is_connect(self.settings.master):
             expected, got = "local files, where Spark is a Connect server", remote[0][:200]
@@ -73,7 +73,7 @@ class _ExtractionReader:
 
     def redemptions(self, work: Work) -> int:
         """Those of the direct reader, and one for every try of every task of Spark's two jobs, one for each side."""
-        return self.direct.redemptions(work) + 2 * TASK_TRIES_MAX * _task_count(self.spark)
+        return self.direct.redemptions(work) + 2 * TASK_TRIES_MAX * _count_tasks(self.spark)
 
     def read(self, work: Work, job_keys: JobKeys) -> ReadResult:
         """Read both sides. If the direct reader could not read a file, Spark reads nothing."""
@@ -85,9 +85,9 @@ class _ExtractionReader:
             staged = extract_staged(self.spark, work.inputs, files, folder, job_keys)
             intent = extract_intent(self.spark, work.inputs, folder, job_keys)
         if not _agree(intent, direct.intent):
-            expected, got = f"{rows_of(direct.intent)} rows, as they were frozen", _rows_text(intent, direct.intent)
+            expected, got = f"{count_rows(direct.intent)} rows, as they were frozen", _rows_text(intent, direct.intent)
             raise Code.SOURCE_UNREADABLE(reason="extraction_source_differs", expected=expected, got=got)
-        differing = () if _agree(staged, direct.staged) else (_difference(staged, direct.staged),)
+        differing = () if _agree(staged, direct.staged) else (_difference_finding(staged, direct.staged),)
         changed = tuple(self._versions_changed(work))
         return ReadResult(direct.read, staged, intent, (*differing, *changed), self.spark.application.versions())
 
@@ -112,9 +112,9 @@ def extract_staged(
     snapshot_id = int.from_bytes(hashlib.sha256(job_keys.job_id.encode()).digest()[:7], "big") + 1  # below 2^63
     document = _with_snapshot(without_properties(inputs.metadata), files, snapshot_id, folder, spark.files)
     columns = tuple(dict.fromkeys(name for each in inputs.plan.projections for name in each.columns))
-    table = SparkTable(folder / "staged", snapshot_id, columns, _task_count(spark), store)
+    table = SparkTable(folder / "staged", snapshot_id, columns, _count_tasks(spark), store)
     table.write(document.to_bytes())
-    reports = _reports(spark, inputs, RowSelection(staged=True), table, job_keys)
+    reports = _extract_reports(spark, inputs, RowSelection(staged=True), table, job_keys)
     return combine_all(inputs.plan, job_keys.keys, (each.staged for each in reports))
 
 
@@ -126,9 +126,9 @@ def extract_intent(spark: SparkExtraction, inputs: JobInputs, folder: Path, job_
     columns = inputs.intent().source_columns + (() if chunk_files is None else (FILE_COLUMN,))
     metadata_files = _metadata_locations(source.metadata, source.snapshot_id, spark.files)
     store = spark.access.vend(job_keys.job_id, source.scan.locations(), metadata_files)
-    table = SparkTable(folder / "source", source.snapshot_id, columns, _task_count(spark), store)
+    table = SparkTable(folder / "source", source.snapshot_id, columns, _count_tasks(spark), store)
     table.write(without_properties(source.metadata).to_bytes())
-    reports = _reports(spark, inputs, RowSelection(staged=False, files=chunk_files), table, job_keys)
+    reports = _extract_reports(spark, inputs, RowSelection(staged=False, files=chunk_files), table, job_keys)
     return combine_all(inputs.plan, job_keys.keys, (each.intent for each in reports))
 
 
@@ -141,11 +141,11 @@ def without_properties(metadata: TableMetadata) -> TableMetadata:
     return TableMetadata.from_json({**metadata.raw, "properties": {}})
 
 
-def _task_count(spark: SparkExtraction) -> int:
+def _count_tasks(spark: SparkExtraction) -> int:
     return TASKS_A_CORE_MAX * spark.application.cores()
 
 
-def _reports(
+def _extract_reports(
     spark: SparkExtraction, inputs: JobInputs, selection: RowSelection, table: SparkTable, job_keys: JobKeys
 ) -> list[Report]:
     common = Common.for_tasks(inputs, spark.endpoint_of(job_keys.job_id, job_keys.handle)).to_bytes()
@@ -190,18 +190,19 @@ def _metadata_locations(metadata: TableMetadata, snapshot_id: int, reader: Files
 
 
 def _agree(spark: Partials, direct: Partials) -> bool:
+    """Whether the digests of Spark's reader equal those of the direct reader."""
     return all(spark[name].matches(direct[name]) for name in direct)
 
 
 def _rows_text(spark: Partials, direct: Partials) -> str:
-    return f"{rows_of(spark)} rows" + ("" if rows_of(spark) != rows_of(direct) else " of other content")
+    return f"{count_rows(spark)} rows" + ("" if count_rows(spark) != count_rows(direct) else " of other content")
 
 
-def _difference(spark: Partials, direct: Partials) -> Finding:
+def _difference_finding(spark: Partials, direct: Partials) -> Finding:
     return Finding(
         FailureClass.METADATA,
         "extraction_differs",
         "Spark's reader and the direct reader do not read the same staged rows",
-        f"{rows_of(direct)} rows by the direct reader",
+        f"{count_rows(direct)} rows by the direct reader",
         f"{_rows_text(spark, direct)} by Spark's reader",
     )

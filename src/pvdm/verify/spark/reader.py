@@ -54,34 +54,33 @@ class SparkReader:
         """Whether the chunk has enough bytes or files for Spark, and workers can read all of it."""
         size = sum(each.size for each in work.items)
         is_large = size >= self.settings.bytes_least or len(work.items) >= self.settings.files_least
-        return is_large and self.access.reaches(*_locations(work))
+        return is_large and self.access.reaches(*_list_locations(work))
 
     def redemptions(self, work: Work) -> int:
         """One for every try of every task: each worker process redeems once, and runs at least one task."""
-        return TASK_TRIES_MAX * len(_tasks(work, self.application.cores()))
+        return TASK_TRIES_MAX * len(_group_tasks(work, self.application.cores()))
 
     def read(self, work: Work, job_keys: JobKeys) -> ReadResult:
         """Let workers read the files. They write nothing: the Steward makes published files from their recipes."""
-        store = self.access.vend(job_keys.job_id, *_locations(work))
-        tasks = _tasks(work, self.application.cores())
-        reports = self._reports(work.inputs, tasks, job_keys, store)
+        store = self.access.vend(job_keys.job_id, *_list_locations(work))
+        tasks = _group_tasks(work, self.application.cores())
+        reports = self._run_tasks(work.inputs, tasks, job_keys, store)
         by_position = {each.position: each for report in reports for each in report.files}
         if by_position.keys() != {item.position for item in work.staged}:
             raise Code.WORKER_REPORT_MALFORMED(expected="a report for each staged file", got="reports for other files")
         keys = job_keys.keys
-        read = tuple(
-            map_in_threads(
-                self.threads, lambda item: self._finish_file(work, item, by_position[item.position], keys), work.staged
-            )
-        )
-        all_read = all(isinstance(each, ReadFile) for each in read) and all(
-            each.digested for each in by_position.values()
-        )
+
+        def finish(item: StagedItem) -> ReadFile | Finding:
+            return self._finish_file(work, item, by_position[item.position], keys)
+
+        read = tuple(map_in_threads(self.threads, finish, work.staged))
+        all_digested = all(each.digested for each in by_position.values())
+        all_read = all_digested and all(isinstance(each, ReadFile) for each in read)
         intent = [report.intent for report in reports if report.intent is not None]
         return ReadResult(
             read,
             combine_all(work.inputs.plan, keys, (report.staged for report in reports)) if all_read else None,
-            # The source's schema is checked even if the chunk has no files.
+            # The digests of no rows come first: making them checks the source's schema, even without any file.
             combine_each([work.inputs.intent_digest(keys).partials(), *intent]),
         )
 
@@ -104,12 +103,11 @@ class SparkReader:
         except VerificationError as error:
             if error.code != Code.RECIPE_INVALID:
                 raise
-            raise Code.WORKER_REPORT_MALFORMED(
-                expected="a recipe that makes the file of its entry", got=error.got or "another"
-            ) from None
+            expected = "a recipe that makes the file of its entry"
+            raise Code.WORKER_REPORT_MALFORMED(expected=expected, got=error.got or "another") from None
         return ReadFile(added, seen)
 
-    def _reports(
+    def _run_tasks(
         self, inputs: JobInputs, tasks: Sequence[Task], job_keys: JobKeys, store: Mapping[str, str] | None
     ) -> list[Report]:
         if not tasks:
@@ -140,14 +138,14 @@ def open_reports(
     return reports
 
 
-def _locations(work: Work) -> tuple[list[str], list[str]]:
+def _list_locations(work: Work) -> tuple[list[str], list[str]]:
     """The locations of all staged files, and of all source files with their delete files."""
     source = [frozen.location for each in work.source for frozen in each.frozen]
     return [each.frozen.location for each in work.staged], source
 
 
-def _tasks(work: Work, cores: int) -> list[Task]:
-    """The files of both sides in at most four tasks a core."""
+def _group_tasks(work: Work, cores: int) -> list[Task]:
+    """The files of both sides in at most `TASKS_A_CORE_MAX` tasks a core."""
     return [
         Task(
             tuple(each for each in group if isinstance(each, StagedItem)),
@@ -158,7 +156,7 @@ def _tasks(work: Work, cores: int) -> list[Task]:
 
 
 def group_by_size(items: Sequence[tuple[int, _Item]], cores: int) -> list[list[_Item]]:
-    """The items, each with its size, in at most four groups a core: largest first, each into the smallest group.
+    """The items in at most `TASKS_A_CORE_MAX` groups a core: largest first, each into the smallest group.
 
     There are few groups, since a Python task costs as much as a file of some megabytes. Each item counts one byte more,
     since opening a file costs time too. The result depends on the input only, and no group is empty.

@@ -76,7 +76,7 @@ class JobCipher:
 
 
 def hash_task(common: bytes, task: bytes) -> bytes:
-    """The hash to which a report is bound: of its task or row selection, and of what all tasks of the job share."""
+    """The hash that binds a report to its task (or `RowSelection`) and to `common`, which all tasks of a job share."""
     return hashlib.sha256(b"pvdm/worker-orders/v1\0" + framed(common) + framed(task)).digest()
 
 
@@ -97,7 +97,7 @@ class FileReport:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The result of one task. The digest of a side is None if the task read nothing of it to its end."""
+    """The result of one task. The digests of a side are None if the task read none of its files to the end."""
 
     files: tuple[FileReport, ...]
     staged: Partials | None
@@ -106,13 +106,12 @@ class Report:
 
     def to_bytes(self, metadata: TableMetadata) -> bytes:
         """Canonical JSON; rebuilt entries are sent as a manifest, whose reader is strict."""
-        rebuilt = [
-            each.seen.data_file for each in self.files if isinstance(each.seen, FileObservation) and each.seen.data_file
-        ]
+        observed = [each.seen for each in self.files if isinstance(each.seen, FileObservation)]
+        rebuilt = [each.data_file for each in observed if each.data_file]
         return dump(
             {
                 "files": _write_files(self.files),
-                "entries": None if not rebuilt else base64.b64encode(_manifest(metadata, rebuilt)).decode("ascii"),
+                "entries": base64.b64encode(_write_manifest(metadata, rebuilt)).decode("ascii") if rebuilt else None,
                 "staged": _write_sums(self.staged),
                 "intent": _write_sums(self.intent),
                 "error": None if self.error is None else _ErrorDocument.from_error(self.error).to_json(),
@@ -189,7 +188,7 @@ class _ErrorDocument(Document, title="an error"):
         return make(self.reason, self.message, expected=self.expected, got=self.got, hint=self.hint, **details)
 
 
-def _manifest(metadata: TableMetadata, files: Sequence[DataFile]) -> bytes:
+def _write_manifest(metadata: TableMetadata, files: Sequence[DataFile]) -> bytes:
     header = header_of(metadata, metadata.default_spec_id, ManifestContent.DATA)
     entries = [ManifestEntry(status=EntryStatus.ADDED, data_file=each) for each in files]
     return write_manifest(header, entries, sync=_SYNC).data

@@ -91,7 +91,7 @@ def credential_file(scratch: Path) -> Path:
 
 @contextlib.contextmanager
 def lend_credential(scratch: Path, store: Mapping[str, str] | None) -> Iterator[None]:
-    """Write the credential file while one job runs; a job that reads local files alone has none."""
+    """Keep the credential file while one job runs. A job that reads only local files has none (`store` is None)."""
     path = credential_file(scratch)
     path.unlink(missing_ok=True)  # a killed Steward may have left it
     if store is None:
@@ -168,6 +168,6 @@ def _catalog(settings: SparkSettings, store: Mapping[str, str] | None) -> dict[s
 
 
 def _store_environment(settings: SparkSettings) -> dict[str, str]:
-    """The credential file of the job that runs; profiles of the user are not read."""
+    """The variables that name the credential file of the running job, and prevent that the user's profiles are read."""
     path = str(credential_file(settings.scratch))
     return {"AWS_SHARED_CREDENTIALS_FILE": path, "AWS_CONFIG_FILE": os.devnull}

@@ -34,7 +34,7 @@ from pvdm.verify.source import translate_read_errors
 from pvdm.verify.spark.report import FileReport, JobCipher, Report, hash_task
 from pvdm.verify.spark.task import Common, KeyEndpoint, RowSelection, Task
 
-REDEEM_PATH: Final = "/v1/keys/redeem"  # reasons of errors call the Steward's service for workers a door
+REDEEM_PATH: Final = "/v1/keys/redeem"  # of the Steward's service for workers, the "door" in reasons of errors
 REDEEM_TRIES_MAX: Final = 4
 REDEEM_TIMEOUT_SECONDS: Final = 30
 KEYS_IDLE_SECONDS: Final = 30
@@ -65,7 +65,7 @@ class Keyring:
             self._stop_timer()
             # A forked process has a copy of its parent's keys, but must redeem under its own name.
             if self._keys is None or self._job_id != endpoint.job_id or self._process != os.getpid():
-                self._keys = self._job_id = None
+                self._keys = self._job_id = None  # no old keys may stay if `_redeem` raises
                 self._keys = self._redeem(endpoint, new_worker_name())
                 self._job_id, self._process = endpoint.job_id, os.getpid()
             return self._keys
@@ -113,7 +113,7 @@ def redeem(endpoint: KeyEndpoint, worker: str) -> Keys:
             if answer.status_code == httpx.codes.OK:
                 return _parse_keys(answer.json())
             if answer.status_code not in (429, 503) or number == REDEEM_TRIES_MAX:
-                raise _refusal(answer)
+                raise _refusal_error(answer)
         time.sleep(number)  # seconds, one more after each try
     raise AssertionError("the last try returns or raises")
 
@@ -125,7 +125,7 @@ def _parse_keys(answer: dict[str, object]) -> Keys:
     return {ProjectionName(name): DigestKey(bytes.fromhex(text), epoch=int(str(epoch))) for name, text in keys.items()}
 
 
-def _refusal(answer: httpx.Response) -> PvdmError:
+def _refusal_error(answer: httpx.Response) -> PvdmError:
     try:
         reason = str(answer.json()["error"]["reason"])
     except (ValueError, KeyError, TypeError):
@@ -141,7 +141,7 @@ def run_tasks(common: bytes, tasks: Sequence[bytes], batches: Iterable[pa.Record
     for batch in batches:
         numbers: list[int] = batch.to_pydict()["id"]
         for number in numbers:
-            yield _answer(number, *run_task(common, tasks[number]))
+            yield _make_answer(number, *run_task(common, tasks[number]))
 
 
 def run_extraction(common: bytes, selection: bytes, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -150,10 +150,10 @@ def run_extraction(common: bytes, selection: bytes, batches: Iterable[pa.RecordB
     def extract(shared: Common, keys: Keys) -> Report:
         return _extract(shared.inputs, RowSelection.from_bytes(selection), keys, batches)
 
-    yield _answer(0, *_run_work(common, selection, extract))
+    yield _make_answer(0, *_run_work(common, selection, extract))
 
 
-def _answer(task: int, encrypted: bytes | None, refused: str | None) -> pa.RecordBatch:
+def _make_answer(task: int, encrypted: bytes | None, refused: str | None) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist([{"task": task, "encrypted": encrypted, "refused": refused}], ANSWER_SCHEMA)
 
 
@@ -187,7 +187,7 @@ def _run_work(common: bytes, task: bytes, work: Callable[[Common, Keys], Report]
 
 
 def _extract(inputs: JobInputs, selection: RowSelection, keys: Keys, batches: Iterable[pa.RecordBatch]) -> Report:
-    """Digest rows that Spark read; the report has no files."""
+    """Digest rows that Spark read. The report has digests only: `selection` says of which side."""
     digester = Digester(inputs.plan, keys, engine=kernel_engine())
     if selection.staged:
         for batch in batches:
@@ -197,15 +197,15 @@ def _extract(inputs: JobInputs, selection: RowSelection, keys: Keys, batches: It
         intent = inputs.intent()
         for batch in batches:
             if selection.files is None:
-                digester.update(intent.of_batch(batch))
+                digester.update(intent.map_batch(batch))
             else:
                 is_of_chunk = pc.is_in(batch.column(FILE_COLUMN), pa.array(selection.files, pa.string()))
-                digester.update(intent.of_batch(batch.drop_columns([FILE_COLUMN]).filter(is_of_chunk)))
+                digester.update(intent.map_batch(batch.drop_columns([FILE_COLUMN]).filter(is_of_chunk)))
     return Report((), None, digester.partials())
 
 
 def read_task(inputs: JobInputs, task: Task, keys: Keys, files: Files) -> Report:
-    """The report on both sides of a task."""
+    """The report of a task, with its files of both sides: staged and source."""
     read, staged = _read_staged(inputs, task.staged, keys, files)
     return Report(read, staged, _read_source(inputs, task.source, keys, files))
 

@@ -97,11 +97,13 @@ fn require_same_type(path: &str, declared: &DataType, own: &DataType) -> Result<
 }
 
 fn require_same_entries(path: &str, declared: &Field, own: &Field) -> Result<()> {
-    let (Some(declared), Some(own)) = (key_and_value(declared), key_and_value(own)) else {
+    let (Some((declared_key, declared_value)), Some((own_key, own_value))) =
+        (key_and_value(declared), key_and_value(own))
+    else {
         return Err(fault(path, "keys and values", "different ones"));
     };
-    require_same_field(&join_path(path, "key"), declared.0, own.0)?;
-    require_same_field(&join_path(path, "value"), declared.1, own.1)
+    require_same_field(&join_path(path, "key"), declared_key, own_key)?;
+    require_same_field(&join_path(path, "value"), declared_value, own_value)
 }
 
 fn key_and_value(entries: &Field) -> Option<(&Field, &Field)> {

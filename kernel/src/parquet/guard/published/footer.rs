@@ -6,7 +6,7 @@ use crate::error::{Fault, Result};
 use crate::parquet::arrow_fields::join_path;
 use crate::parquet::format::pages::chunk_start;
 use crate::parquet::format::thrift::Scan;
-use crate::parquet::format::thrift_form::{MAGIC_BYTES, footer_start};
+use crate::parquet::format::thrift_form::{TRAILER_BYTES, footer_start};
 use crate::parquet::guard::published::required_fields::require_fields;
 use bytes::Bytes;
 use parquet::basic::Type as Physical;
@@ -17,7 +17,7 @@ use std::collections::HashMap;
 /// `RowGroup.file_offset` lies in its split.
 pub fn require_layout(data: &Bytes, metadata: &ParquetMetaData) -> Result<()> {
     let start = footer_start(data).ok_or_else(|| ambiguous("", "a footer", "none"))?;
-    let footer = &data[start..data.len() - 2 * MAGIC_BYTES];
+    let footer = &data[start..data.len() - TRAILER_BYTES];
     require_fields(footer)?;
     require_scales(footer)?;
     let layouts = read_layouts(footer);
@@ -39,6 +39,13 @@ struct Layout {
     /// Sizes, counts and offsets of the row group and of its column chunks, by their names in the format.
     numbers: Vec<(&'static str, i64)>,
 }
+
+/// Field ids of `FileMetaData`.
+const SCHEMA: i16 = 2;
+const ROW_GROUPS: i16 = 4;
+/// Field ids of `SchemaElement`.
+const SCALE: i16 = 7;
+const PRECISION: i16 = 8;
 
 /// Field ids and names of sizes, counts and offsets in `RowGroup`, `ColumnChunk` and `ColumnMetaData`.
 const GROUP_NUMBERS: [(i16, &str); 4] =
@@ -66,12 +73,13 @@ const COLUMN_NUMBERS: [(i16, &str); 8] = [
 fn read_layouts(footer: &[u8]) -> Option<Vec<Layout>> {
     let mut found = Vec::new();
     Scan::new(footer, 0).each_field(|scan, id, _| {
-        if id == 4 {
-            for _ in 0..scan.list()?.0 {
-                found.push(read_layout(scan)?);
-            }
+        if id != ROW_GROUPS {
+            return Some(false);
         }
-        Some(id == 4)
+        for _ in 0..scan.list_length()? {
+            found.push(read_layout(scan)?);
+        }
+        Some(true)
     })?;
     Some(found)
 }
@@ -80,7 +88,7 @@ fn read_layout(scan: &mut Scan<'_>) -> Option<Layout> {
     let mut found = Layout::default();
     scan.each_field(|scan, id, _| {
         if id == 1 {
-            for _ in 0..scan.list()?.0 {
+            for _ in 0..scan.list_length()? {
                 read_chunk(scan, &mut found.numbers)?;
             }
             return Some(true);
@@ -140,9 +148,10 @@ fn require_no_negative(layout: &Layout) -> Result<()> {
 /// Requires that `file_offset` is the start of the first column's pages. A row group without rows is not checked,
 /// because no engine reads it.
 fn require_file_offset(group: &RowGroupMetaData, layout: &Layout) -> Result<()> {
-    let (Some(declared), true, true) = (layout.file_offset, group.num_rows() != 0, group.num_columns() > 0) else {
+    let Some(declared) = layout.file_offset else { return Ok(()) };
+    if group.num_rows() == 0 || group.num_columns() == 0 {
         return Ok(());
-    };
+    }
     let first = chunk_start(group.column(0));
     if usize::try_from(declared) == Ok(first) {
         return Ok(());
@@ -172,13 +181,13 @@ fn require_all_or_no_ordinals(layouts: &[Layout]) -> Result<()> {
 fn require_scales(footer: &[u8]) -> Result<()> {
     let mut has_only_one = false;
     let scanned = Scan::new(footer, 0).each_field(|scan, id, _| {
-        if id != 2 {
+        if id != SCHEMA {
             return Some(false);
         }
-        for _ in 0..scan.list()?.0 {
+        for _ in 0..scan.list_length()? {
             let mut count = 0;
             scan.each_field(|_, id, _| {
-                count += usize::from(id == 7 || id == 8);
+                count += usize::from(id == SCALE || id == PRECISION);
                 Some(false)
             })?;
             has_only_one |= count == 1;

@@ -104,7 +104,7 @@ pub fn only_child(element: &Element) -> Option<&Element> {
 /// The names of children and grandchildren, for a message.
 fn list_names(element: &Element) -> String {
     let show = |child: &Element| {
-        let names: Vec<_> = children_of(child).iter().map(|each| each.name()).collect();
+        let names: Vec<_> = children_of(child).iter().map(|grandchild| grandchild.name()).collect();
         format!("{}({})", child.name(), names.join(", "))
     };
     children_of(element).iter().map(|child| show(child)).collect::<Vec<_>>().join(", ")

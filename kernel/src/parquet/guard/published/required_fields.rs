@@ -34,7 +34,7 @@ const FILE: RequiredFields = RequiredFields {
     inside: &[(2, &SCHEMA_ELEMENT), (4, &GROUP), (5, &FILE_KEY_VALUE)],
 };
 
-/// Refuses a footer that lacks such a field. The footer's form was checked before.
+/// Refuses a footer that lacks a field of `FILE`. The footer's form was checked before.
 pub fn require_fields(footer: &[u8]) -> Result<()> {
     let mut lacking = None;
     check_struct(&mut Scan::new(footer, 0), &FILE, &mut lacking);
@@ -53,7 +53,7 @@ fn check_struct(scan: &mut Scan<'_>, wanted: &RequiredFields, lacking: &mut Opti
     scan.each_field(|scan, id, wire| {
         seen.push(id);
         let Some((_, inner)) = wanted.inside.iter().find(|(known, _)| *known == id) else { return Some(false) };
-        let count = if wire == LIST { scan.list()?.0 } else { 1 };
+        let count = if wire == LIST { scan.list_length()? } else { 1 };
         for _ in 0..count {
             check_struct(scan, inner, lacking)?;
         }

@@ -26,8 +26,8 @@ MAGIC: Final = b"Obj\x01"
 SYNC_BYTES: Final = 16
 BLOCK_BYTES: Final = 64_000  # as in Avro's Java writer; a block ends when it has this many bytes before compression
 _DEFLATE_LEVEL: Final = 6
-_SCHEMA: Final = "avro.schema"
-_CODEC: Final = "avro.codec"
+_SCHEMA_KEY: Final = "avro.schema"
+_CODEC_KEY: Final = "avro.codec"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +83,10 @@ def read_avro(data: bytes, limits: AvroLimits = DEFAULT_LIMITS) -> AvroFile:
     cursor = Cursor(data, limits.values_max, len(MAGIC))
     header = _read_header(cursor, limits)
     sync = cursor.take(SYNC_BYTES)
-    if _SCHEMA not in header:
-        raise Code.AVRO_INVALID(reason="avro_schema_missing", expected=_SCHEMA, got="none")
-    codec = _decode_text(header.get(_CODEC, b"null"), "the codec")
-    schema_text = _decode_text(header[_SCHEMA], "the Avro schema")
+    if _SCHEMA_KEY not in header:
+        raise Code.AVRO_INVALID(reason="avro_schema_missing", expected=_SCHEMA_KEY, got="none")
+    codec = _decode_text(header.get(_CODEC_KEY, b"null"), "the codec")
+    schema_text = _decode_text(header[_SCHEMA_KEY], "the Avro schema")
     schema = parse_avro_schema(schema_text)
     block_sizes: list[int] = []
     records = tuple(_read_records(cursor, schema, codec, sync, limits, block_sizes))
@@ -114,7 +114,7 @@ def _read_records(
     cursor: Cursor, schema: RecordNode, codec: str, sync: bytes, limits: AvroLimits, block_sizes: list[int]
 ) -> Iterator[Raw]:
     """The records. The decompressed size of each block is appended to `block_sizes`."""
-    read_record, values_of_record = reader_of(schema), count_least_values(schema)
+    read_record, least_values = reader_of(schema), count_least_values(schema)
     content_left, values_left = limits.content_size_max_bytes, limits.values_max
     records_left, blocks = limits.records_max, 0
     while cursor.position < len(cursor.data):
@@ -131,7 +131,7 @@ def _read_records(
         block_sizes.append(len(content))
         block = Cursor(content, values_left)
         for _ in range(count):
-            block.spend(values_of_record)
+            block.spend(least_values)
             yield read_record(block)
         if block.position != len(content):
             expected = f"{block.position} bytes in {count} records"
@@ -178,7 +178,7 @@ def _inflate(stored: bytes, size_max_bytes: int) -> bytes:
     _require_content_size(len(content), size_max_bytes)
     if not inflater.eof:
         raise _corrupt("deflate", "data that ends too early")
-    # Some Python writers strip a zlib stream and leave the first bytes of its checksum.
+    # Some Python writers make deflate data out of a zlib stream, and leave the first bytes of the checksum.
     if not zlib.adler32(content).to_bytes(4, "big").startswith(inflater.unused_data):
         raise _corrupt("deflate", f"{len(inflater.unused_data)} bytes after the end")
     return content
@@ -226,7 +226,7 @@ def write_avro(
     if codec not in {"null", "deflate"}:  # other codecs are only read
         codec = "deflate"
     encoded = encode_records(parse_avro_schema(schema_text), records)
-    header = MAGIC + _encode_header((*metadata, (_SCHEMA, schema_text.encode()), (_CODEC, codec.encode())))
+    header = MAGIC + _encode_header((*metadata, (_SCHEMA_KEY, schema_text.encode()), (_CODEC_KEY, codec.encode())))
     blocks: list[bytes] = []
     content_hash = hashlib.sha256(header)
     for count, content in _group_records(encoded):

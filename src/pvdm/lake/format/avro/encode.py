@@ -17,7 +17,7 @@ _BITS_WITHOUT_SIGN: Final = {"int": 31, "long": 63}
 
 
 def encode_records(schema: RecordNode, records: Iterable[Any]) -> list[bytes]:
-    """Each record's bytes. Raises if a value is not one of its type."""
+    """Each record's bytes. Values have the form of `decode.Raw`. Raises if a value is not one of its type."""
     write = writer_of(schema)
     encoded: list[bytes] = []
     for record in records:

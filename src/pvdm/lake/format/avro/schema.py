@@ -92,7 +92,7 @@ Node: TypeAlias = PrimitiveNode | FixedNode | ArrayNode | MapNode | OptionNode |
 
 
 def count_least_bytes(node: Node) -> int:
-    """The least number of bytes of a value of this type, to check counts before items are read."""
+    """The least number of bytes of a value of this type. Readers check the counts of items with it."""
     match node:
         case PrimitiveNode(kind):
             return _LEAST_BYTES.get(kind, 1)

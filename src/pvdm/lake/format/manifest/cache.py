@@ -49,7 +49,7 @@ class SizedCache(Generic[_Key, _T]):
 
 
 class ParsedFiles(Generic[_T]):
-    """Parsed files by the hash of their bytes, so that a changed file is parsed again. Callers must not modify them."""
+    """Parsed files by the hash of their bytes: a changed file is parsed again. Callers must not modify parsed files."""
 
     def __init__(self, content_bytes: Callable[[_T], int], max_bytes: int = FILE_CACHE_MAX_BYTES) -> None:
         """`content_bytes` returns the decompressed size of a parsed file, which counts for the limits too."""

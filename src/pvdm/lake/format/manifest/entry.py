@@ -12,7 +12,7 @@ from pvdm.lake.format.avro.decode import Raw
 from pvdm.lake.format.avro.schema import RecordNode
 from pvdm.lake.format.manifest.fields import DATA_FILE_FIELD, ENTRY, FILE, PARTITION_FIELD, locate_fields
 from pvdm.lake.format.partition_spec import PartitionSpec
-from pvdm.lake.format.partition_value import from_raw, infer_type, inner_node, require_type
+from pvdm.lake.format.partition_value import from_avro, infer_type, inner_node, require_type
 from pvdm.lake.format.schema.single_value import Value
 from pvdm.model.schema import Type
 
@@ -205,7 +205,7 @@ class EntryReader:
         if values is None:
             raise _missing("partition", PARTITION_FIELD)
         fields = self.partition_fields.items()
-        partition = IdMap((field_id, from_raw(kind, values[position])) for field_id, (position, kind) in fields)
+        partition = IdMap((field_id, from_avro(type_, values[position])) for field_id, (position, type_) in fields)
         for field_id in self._void_ids:
             if partition[field_id] is not None:
                 got = repr(partition[field_id])[:120]
@@ -280,12 +280,12 @@ def _locate_partition(
     if positions.keys() != spec_ids:
         raise _refused("manifest_partition_mismatch", repr(sorted(spec_ids)), list(positions))
     located: dict[int, tuple[int, Type]] = {}
-    for field_spec, kind in zip(spec.fields, types, strict=True):
-        position = positions[field_spec.field_id]
+    for partition_field, type_ in zip(spec.fields, types, strict=True):
+        position = positions[partition_field.field_id]
         avro_node = inner_node(node.fields[position].type)
-        if kind is None or field_spec.transform.name == "void":
-            located[field_spec.field_id] = (position, infer_type(avro_node))
+        if type_ is None or partition_field.transform.name == "void":
+            located[partition_field.field_id] = (position, infer_type(avro_node))
         else:
-            require_type(kind, avro_node)
-            located[field_spec.field_id] = (position, kind)
+            require_type(type_, avro_node)
+            located[partition_field.field_id] = (position, type_)
     return tuple_position, located

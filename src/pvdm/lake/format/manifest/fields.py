@@ -21,8 +21,8 @@ _STRING: Final = PrimitiveType(Kind.STRING)
 _BINARY: Final = PrimitiveType(Kind.BINARY)
 
 
-def _field(field_id: int, name: str, kind: Type, required: bool, doc: str | None = None) -> DocumentedField:
-    return DocumentedField(name, kind, required, field_id, doc)
+def _field(field_id: int, name: str, type_: Type, required: bool, doc: str | None = None) -> DocumentedField:
+    return DocumentedField(name, type_, required, field_id, doc)
 
 
 class _PartitionTupleField(Field):
@@ -45,6 +45,7 @@ def _list(element_id: int, element: Type) -> ListType:
     return ListType(Inner(element, True, element_id))
 
 
+# The fields by id. The boolean of a field says whether it is required.
 SUMMARY: Final = _by_id(
     _field(509, "contains_null", _BOOLEAN, True, "True if any file has a null partition value"),
     _field(518, "contains_nan", _BOOLEAN, False, "True if any file has a nan partition value"),
@@ -103,7 +104,7 @@ FILE: Final = _by_id(
     _field(144, "content_offset", _LONG, False, "The offset in the file where the content starts"),
     _field(145, "content_size_in_bytes", _LONG, False, "The length of referenced content stored in the file"),
 )
-PARTITION_FIELD: Final = 102
+PARTITION_FIELD: Final = 102  # its id
 _OPTIONAL_FIELDS: Final = (108, 109, 110, 137, 125, 128, 131, 132)
 _FILE_V1: Final = (100, 101, PARTITION_FIELD, 103, 104, 105, *_OPTIONAL_FIELDS, 140)
 _FILE_V2: Final = (134, 100, 101, PARTITION_FIELD, 103, 104, *_OPTIONAL_FIELDS, 135, 140, 143)
@@ -116,7 +117,7 @@ ENTRY: Final = _by_id(
     _field(3, "sequence_number", _LONG, False),
     _field(4, "file_sequence_number", _LONG, False),
 )
-DATA_FILE_FIELD: Final = 2
+DATA_FILE_FIELD: Final = 2  # its id
 
 
 def list_fields(version: int) -> StructType:
@@ -135,9 +136,9 @@ def list_required(version: int) -> frozenset[int]:
 def entry_fields(version: int, spec: PartitionSpec, types: Iterable[Type | None]) -> StructType:
     """The fields of a manifest in the order of the file. `types` are those of the partition fields; None is unknown."""
     partition = []
-    for field, kind in zip(spec.fields, types, strict=True):
-        avro_value_type(kind or UNKNOWN, set())  # raises for a type that partition values do not have
-        partition.append(_PartitionTupleField(field.name, kind or UNKNOWN, field_id=field.field_id))
+    for field, type_ in zip(spec.fields, types, strict=True):
+        avro_value_type(type_ or UNKNOWN, set())  # raises for a type that partition values do not have
+        partition.append(_PartitionTupleField(field.name, type_ or UNKNOWN, field_id=field.field_id))
     doc = None if version == 1 else _PARTITION_DOC
     ids = {1: _FILE_V1, 2: _FILE_V2, 3: _FILE_V3}[version]
     by_id = {**FILE, PARTITION_FIELD: _field(PARTITION_FIELD, "partition", StructType(tuple(partition)), True, doc)}
@@ -166,11 +167,11 @@ def _avro_record(fields: Iterable[Field], name: str, defined: set[str]) -> dict[
 
 
 def _avro_field(field: Field, defined: set[str]) -> dict[str, Any]:
-    name, kind = avro_name(field.name), _avro_field_type(field.type, field.field_id, defined)
+    name, avro_type = avro_name(field.name), _avro_field_type(field.type, field.field_id, defined)
     doc = field.doc if isinstance(field, DocumentedField) else None
     return {
         "name": name,
-        "type": kind if field.required or kind == "null" else ["null", kind],
+        "type": avro_type if field.required or avro_type == "null" else ["null", avro_type],
         **({} if doc is None else {"doc": doc}),
         **({} if field.required else {"default": None}),
         **({} if name == field.name else {"iceberg-field-name": field.name}),
@@ -178,8 +179,8 @@ def _avro_field(field: Field, defined: set[str]) -> dict[str, Any]:
     }
 
 
-def _avro_field_type(kind: Type, field_id: int | None, defined: set[str]) -> Any:
-    match kind:
+def _avro_field_type(type_: Type, field_id: int | None, defined: set[str]) -> Any:
+    match type_:
         case StructType(fields):
             return _avro_record(fields, f"r{field_id}", defined)
         case ListType(element):
@@ -190,14 +191,14 @@ def _avro_field_type(kind: Type, field_id: int | None, defined: set[str]) -> Any
             items = _avro_record(pair, f"k{key.field_id}_v{value.field_id}", defined)
             return {"type": "array", "items": items, "logicalType": "map"}
         case _:
-            return avro_value_type(kind, defined)
+            return avro_value_type(type_, defined)
 
 
 def avro_name(name: str) -> str:
     """A valid Avro field name. Other characters are escaped by UTF-16 unit, as Iceberg's Java library does."""
     data = name.encode("utf-16-be")
-    units = [int.from_bytes(data[at : at + 2], "big") for at in range(0, len(data), 2)]
-    return "".join(_escape_unit(unit, is_first=at == 0) for at, unit in enumerate(units))
+    units = [int.from_bytes(data[start : start + 2], "big") for start in range(0, len(data), 2)]
+    return "".join(_escape_unit(unit, is_first=i == 0) for i, unit in enumerate(units))
 
 
 def _escape_unit(unit: int, *, is_first: bool) -> str:
@@ -205,7 +206,7 @@ def _escape_unit(unit: int, *, is_first: bool) -> str:
     category = unicodedata.category(text)
     if text == "_" or category.startswith("L") or (category == "Nd" and not is_first):
         return text
-    return f"_{text}" if category == "Nd" else f"_x{unit:X}"
+    return f"_{text}" if category == "Nd" else f"_x{unit:X}"  # a digit in the first place gets a `_`
 
 
 def locate_fields(record: RecordNode, known: Mapping[int, Field]) -> dict[int, int]:
@@ -216,12 +217,9 @@ def locate_fields(record: RecordNode, known: Mapping[int, Field]) -> dict[int, i
             continue
         declared = known[field.field_id]
         if not _can_hold(inner_node(field.type), declared.type):
-            raise Code.MANIFEST_INVALID(
-                f"field {field.field_id} ({declared.name}) has another type",
-                reason="manifest_field_type_mismatch",
-                expected=str(declared.type),
-                got=repr(field.type)[:120],
-            )
+            words = f"field {field.field_id} ({declared.name}) has another type"
+            reason, expected, got = "manifest_field_type_mismatch", str(declared.type), repr(field.type)[:120]
+            raise Code.MANIFEST_INVALID(words, reason=reason, expected=expected, got=got)
         positions[field.field_id] = position
     return positions
 
@@ -230,9 +228,9 @@ def locate_fields(record: RecordNode, known: Mapping[int, Field]) -> dict[int, i
 _AVRO_TYPES: Final = {"long": {"int", "long"}, "binary": {"bytes"}}
 
 
-def _can_hold(node: Node, kind: Type) -> bool:
+def _can_hold(node: Node, type_: Type) -> bool:
     """Whether the Avro type can store values of the type. An id in the Avro type must be that of the field."""
-    match kind, node:
+    match type_, node:
         case PrimitiveType(Kind(value=name)), PrimitiveNode(stored_as):
             return stored_as in _AVRO_TYPES.get(name, {name})
         case MapType(key, value), ArrayNode(RecordNode((first, second)), _, "map"):

@@ -19,7 +19,7 @@ MANIFEST_MAX_BYTES: Final = 67_108_864
 MANIFEST_ENTRIES_MAX: Final = 500_000
 
 MANIFEST_LIMITS: Final = AvroLimits(file_size_max_bytes=MANIFEST_MAX_BYTES, records_max=MANIFEST_ENTRIES_MAX)
-_CONTENT: Final = {"data": ManifestContent.DATA, "deletes": ManifestContent.DELETES}
+_CONTENT_BY_NAME: Final = {"data": ManifestContent.DATA, "deletes": ManifestContent.DELETES}
 _SEQUENCE_NUMBER_FIELD: Final = 3  # a field id; from format 2 on
 
 
@@ -35,7 +35,8 @@ class ManifestHeader:
 
     def partition_types(self) -> tuple[Type | None, ...]:
         """The type of each partition field; None if only the Avro schema gives it, as for a lost source column."""
-        return self.spec.result_types(schema_from_text(self.schema_text)[0])
+        schema, _ = schema_from_text(self.schema_text)
+        return self.spec.result_types(schema)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +65,7 @@ def _parse(data: bytes, defaults: ManifestHeader | None, limits: AvroLimits) -> 
     check_iceberg_schema(file)
     reader = EntryReader(file.schema, header.spec, header.partition_types())
     entries = tuple(reader.read_entry(raw, header.content) for raw in file.records)
-    return Manifest(header, entries, {key: kind for key, (_, kind) in reader.partition_fields.items()}, file)
+    return Manifest(header, entries, {key: type_ for key, (_, type_) in reader.partition_fields.items()}, file)
 
 
 def _read_header(file: AvroFile, defaults: ManifestHeader | None) -> ManifestHeader:
@@ -75,7 +76,7 @@ def _read_header(file: AvroFile, defaults: ManifestHeader | None) -> ManifestHea
         if defaults is None:
             raise _header_missing("schema")
         schema_text = defaults.schema_text
-    schema_id = schema_from_text(schema_text)[1]
+    _, schema_id = schema_from_text(schema_text)
     header_id = read_number(file, "schema-id")
     if header_id is not None and schema_id is not None and header_id != schema_id:
         raise Code.MANIFEST_INVALID(reason="manifest_header_conflict", expected=str(header_id), got=str(schema_id))
@@ -99,9 +100,9 @@ def _read_content(text: str | None, version: int, defaults: ManifestHeader | Non
         if version != 1:
             raise _header_missing("content")
         text = "data"
-    if text not in _CONTENT or (version == 1 and text != "data"):
+    if text not in _CONTENT_BY_NAME or (version == 1 and text != "data"):
         raise Code.MANIFEST_INVALID(reason="manifest_header_content_unknown", got=repr(text)[:40])
-    return _CONTENT[text]
+    return _CONTENT_BY_NAME[text]
 
 
 def _read_spec(file: AvroFile, version: int, defaults: ManifestHeader | None) -> PartitionSpec:
@@ -158,10 +159,10 @@ def _inherit_numbers(entry: ManifestEntry, listed: ManifestFile) -> ManifestEntr
 
 def check_listed(manifest: Manifest, listed: ManifestFile, *, size: int) -> None:
     """Raise if the list's entry for the manifest is wrong. A count that is null is not checked."""
-    header = manifest.header
+    header, spec_id = manifest.header, manifest.header.spec.spec_id
     if listed.manifest_length != size:
         raise _wrong_in_list("manifest_listed_length_lies", "manifest_length", size, listed.manifest_length)
-    if listed.partition_spec_id != (spec_id := header.spec.spec_id):
+    if listed.partition_spec_id != spec_id:
         raise _wrong_in_list("manifest_listed_spec_lies", "partition_spec_id", spec_id, listed.partition_spec_id)
     if listed.content is not header.content:
         raise _wrong_in_list("manifest_listed_content_lies", "content", header.content.name, listed.content.name)

@@ -31,7 +31,7 @@ from pvdm.lake.format.manifest.fields import (
 from pvdm.lake.format.manifest.manifest import ManifestHeader
 from pvdm.lake.format.manifest.manifest_list import COUNTS, FORMAT_VERSIONS, FieldSummary, ListHeader, ManifestFile
 from pvdm.lake.format.partition_spec import UNKNOWN
-from pvdm.lake.format.partition_value import to_raw
+from pvdm.lake.format.partition_value import to_avro
 from pvdm.lake.format.schema.bounds import is_ordered, order_key
 from pvdm.lake.format.schema.single_value import Value, encode_value
 from pvdm.model.schema import Field, StructType, Type
@@ -90,8 +90,8 @@ def write_manifest(
         count_entries(all_entries),
         min(live, default=None),
         tuple(
-            _summarize(kind, [entry.data_file.partition[field.field_id] for entry in all_entries])
-            for field, kind in zip(header.spec.fields, types, strict=True)
+            _summarize(type_, [entry.data_file.partition[field.field_id] for entry in all_entries])
+            for field, type_ in zip(header.spec.fields, types, strict=True)
         ),
     )
 
@@ -102,7 +102,7 @@ def _require_writable_types(header: ManifestHeader) -> tuple[Type, ...]:
         if not field.transform.is_known or len(field.source_ids) != 1:
             words = f"partition field {field.name!r} has a transform that cannot be written"
             raise Code.MANIFEST_INVALID(words, reason="manifest_transform_unknown", got=str(field.transform)[:120])
-    return tuple(kind or UNKNOWN for kind in header.partition_types())
+    return tuple(type_ or UNKNOWN for type_ in header.partition_types())
 
 
 def _encode_header(values: Mapping[str, str | int | None]) -> list[tuple[str, bytes]]:
@@ -170,7 +170,7 @@ def _to_avro_value(avro_field: Field, file: DataFile, header: ManifestHeader, ty
             if field.transform.name == "void" and value is not None:
                 raise _refused("manifest_write_void_not_null", "null for a void transform", value)
         pairs = zip(header.spec.fields, types, strict=True)
-        return tuple(to_raw(kind, file.partition[field.field_id]) for field, kind in pairs)
+        return tuple(to_avro(type_, file.partition[field.field_id]) for field, type_ in pairs)
     if avro_field.name == "block_size_in_bytes":
         return _BLOCK_SIZE_BYTES if file.block_size_in_bytes is None else file.block_size_in_bytes
     if avro_field.name == "first_row_id" and file.content is not FileContent.DATA:
@@ -181,14 +181,14 @@ def _to_avro_value(avro_field: Field, file: DataFile, header: ManifestHeader, ty
     return int(value) if isinstance(value, FileContent) else value
 
 
-def _summarize(kind: Type, values: list[Value]) -> FieldSummary:
+def _summarize(type_: Type, values: list[Value]) -> FieldSummary:
     """Whether there are nulls and NaNs, and the range of the other values if all readers order them alike."""
     not_null = [value for value in values if value is not None]
     ordered = [value for value in not_null if not (isinstance(value, float) and math.isnan(value))]
     low = high = None
-    if ordered and kind != UNKNOWN and is_ordered(kind):
-        low = encode_value(kind, min(ordered, key=lambda value: order_key(kind, value)))
-        high = encode_value(kind, max(ordered, key=lambda value: order_key(kind, value)))
+    if ordered and type_ != UNKNOWN and is_ordered(type_):
+        low = encode_value(type_, min(ordered, key=lambda value: order_key(type_, value)))
+        high = encode_value(type_, max(ordered, key=lambda value: order_key(type_, value)))
     return FieldSummary(
         contains_null=len(not_null) < len(values),
         contains_nan=len(ordered) < len(not_null),
@@ -198,13 +198,13 @@ def _summarize(kind: Type, values: list[Value]) -> FieldSummary:
 
 
 def as_existing(entry: ManifestEntry, version: int) -> ManifestEntry:
-    """The entry, which has its inherited numbers, as EXISTING; from format 2 on without deprecated fields."""
+    """The entry as EXISTING, from format 2 on without deprecated fields. It must have its inherited numbers."""
     file = entry.data_file if version == 1 else replace(entry.data_file, **_DEPRECATED_AS_NONE)
     return replace(entry, status=EntryStatus.EXISTING, data_file=file)
 
 
 def as_deleted(entry: ManifestEntry, snapshot_id: int, version: int) -> ManifestEntry:
-    """The entry, which has its inherited numbers, as DELETED by this snapshot."""
+    """The entry as DELETED by this snapshot. It must have its inherited numbers."""
     return replace(as_existing(entry, version), status=EntryStatus.DELETED, snapshot_id=snapshot_id)
 
 
@@ -283,6 +283,7 @@ def _assign_numbers(
 
 
 def _assign_sequence_number(header: ListHeader, each: ManifestFile) -> ManifestFile:
+    """The manifest with its sequence numbers: those of the new snapshot where it has none. Format 1 has none."""
     if header.format_version == 1:
         if each.content is not ManifestContent.DATA:
             raise _list_refused("manifest_list_write_deletes_in_v1", "data manifests in format 1", each.manifest_path)

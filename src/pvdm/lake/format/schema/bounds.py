@@ -39,35 +39,35 @@ class MetricsMode:
 TRUNCATE_16: Final = MetricsMode(keeps_counts=True, keeps_bounds=True, length=16)
 
 
-def lower_bound(kind: Type, minimum: Value, mode: MetricsMode = TRUNCATE_16) -> bytes | None:
+def lower_bound(type_: Type, minimum: Value, mode: MetricsMode = TRUNCATE_16) -> bytes | None:
     """The bytes of a lower bound: the least value or a prefix of it; None if the mode keeps no bounds."""
-    _require_bound(kind, minimum)
+    _require_bound(type_, minimum)
     if not mode.keeps_bounds:
         return None
-    if mode.length is not None and _can_truncate(kind):
+    if mode.length is not None and _can_truncate(type_):
         minimum = minimum[: mode.length]
-    return encode_value(kind, minimum)
+    return encode_value(type_, minimum)
 
 
-def upper_bound(kind: Type, maximum: Value, mode: MetricsMode = TRUNCATE_16) -> bytes | None:
+def upper_bound(type_: Type, maximum: Value, mode: MetricsMode = TRUNCATE_16) -> bytes | None:
     """The bytes of an upper bound; None if the mode keeps no bounds or no truncated value is large enough."""
-    _require_bound(kind, maximum)
+    _require_bound(type_, maximum)
     if not mode.keeps_bounds:
         return None
-    if mode.length is not None and _can_truncate(kind) and len(maximum) > mode.length:
+    if mode.length is not None and _can_truncate(type_) and len(maximum) > mode.length:
         prefix = maximum[: mode.length]
         maximum = _next_text(prefix) if isinstance(prefix, str) else _next_bytes(prefix)
-    return None if maximum is None else encode_value(kind, maximum)
+    return None if maximum is None else encode_value(type_, maximum)
 
 
-def is_ordered(kind: Type) -> bool:
+def is_ordered(type_: Type) -> bool:
     """Whether all readers order values of the type alike. Java compares UUIDs as signed, the format as unsigned."""
-    return kind != PrimitiveType(Kind.UUID)
+    return type_ != PrimitiveType(Kind.UUID)
 
 
-def _can_truncate(kind: Type) -> bool:
+def _can_truncate(type_: Type) -> bool:
     # A bound of a fixed value must have the type's full length.
-    return kind in (PrimitiveType(Kind.STRING), PrimitiveType(Kind.BINARY))
+    return type_ in (PrimitiveType(Kind.STRING), PrimitiveType(Kind.BINARY))
 
 
 def _next_text(text: str) -> str | None:
@@ -87,44 +87,44 @@ def _next_bytes(data: bytes) -> bytes | None:
     return prefix[:-1] + bytes([prefix[-1] + 1]) if prefix else None
 
 
-def _unordered(kind: Type) -> PvdmError:
-    return Code.SINGLE_VALUE_INVALID(reason="bound_type_unordered", got=str(kind))
+def _unordered_error(type_: Type) -> PvdmError:
+    return Code.SINGLE_VALUE_INVALID(reason="bound_type_unordered", got=str(type_))
 
 
-def _require_bound(kind: Type, value: Value) -> None:
+def _require_bound(type_: Type, value: Value) -> None:
     """Raise unless the value can be a bound of a column of this type."""
     if isinstance(value, float) and math.isnan(value):
         raise Code.SINGLE_VALUE_INVALID(reason="bound_is_nan", got="NaN")
-    if isinstance(kind, GeoType):
-        raise _unordered(kind)
-    check_value(kind, value)
+    if isinstance(type_, GeoType):
+        raise _unordered_error(type_)
+    check_value(type_, value)
 
 
-def decode_bound(kind: Type, data: bytes) -> Value:
+def decode_bound(type_: Type, data: bytes) -> Value:
     """Decode a bound, also one that was written when the column had a narrower type."""
-    value = decode_promoted(kind, data)
-    _require_bound(kind, value)
+    value = decode_promoted(type_, data)
+    _require_bound(type_, value)
     return value
 
 
-def order_key(kind: Type, value: Value) -> Any:
+def order_key(type_: Type, value: Value) -> Any:
     """A sort key in Iceberg's order: -0.0 before +0.0, text by code point, bytes as unsigned."""
-    match kind:
+    match type_:
         case PrimitiveType(Kind.FLOAT | Kind.DOUBLE):
-            _require_bound(kind, value)
+            _require_bound(type_, value)
             return (value, math.copysign(1.0, value))
         case PrimitiveType(Kind.UUID):
             return value.bytes
         case DecimalType():
-            return unscaled(kind, value)
-        case PrimitiveType() | FixedType() if kind not in (PrimitiveType(Kind.VARIANT), PrimitiveType(Kind.UNKNOWN)):
-            check_value(kind, value)
+            return unscaled(type_, value)
+        case PrimitiveType() | FixedType() if type_ not in (PrimitiveType(Kind.VARIANT), PrimitiveType(Kind.UNKNOWN)):
+            check_value(type_, value)
             return value
         case _:
-            raise _unordered(kind)
+            raise _unordered_error(type_)
 
 
-def compare(kind: Type, left: Value, right: Value) -> int:
+def compare(type_: Type, left: Value, right: Value) -> int:
     """-1, 0 or 1: whether `left` is below, equal to or above `right` in Iceberg's order."""
-    first, second = order_key(kind, left), order_key(kind, right)
+    first, second = order_key(type_, left), order_key(type_, right)
     return int(first > second) - int(first < second)

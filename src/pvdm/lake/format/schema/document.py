@@ -96,19 +96,19 @@ def parse_schema(node: Node) -> TableSchema:
         node.place,
     )
     for field_id in identifiers:
-        _judge_identifier(schema, field_id)
+        _check_identifier(schema, field_id)
     return schema
 
 
-def judge_version(schema: TableSchema, format_version: int) -> None:
+def check_version(schema: TableSchema, format_version: int) -> None:
     """Raise if the schema has a type or default that this format version does not have."""
     for field in schema.fields.values():
         if isinstance(field.type, TypeName) and field.type.least_version > format_version:
             got = f"column {field.name} of type {field.type} in format {format_version}"
-            raise _refused("schema_type_version", f"format {field.type.least_version} or later", got, schema.place)
+            raise _invalid("schema_type_version", f"format {field.type.least_version} or later", got, schema.place)
         if field.initial_default is not None and format_version < DEFAULTS_LEAST_VERSION:
             got = f"column {field.name} in format {format_version}"
-            raise _refused("schema_default_version", f"format {DEFAULTS_LEAST_VERSION} or later", got, schema.place)
+            raise _invalid("schema_default_version", f"format {DEFAULTS_LEAST_VERSION} or later", got, schema.place)
 
 
 class _FieldCollector:
@@ -123,17 +123,17 @@ class _FieldCollector:
         """Add the fields of a struct, and those nested in them. Their full and short names begin with the prefixes."""
         if node.text("type") != "struct":
             raise invalid_value(node.at("type"), "struct", abbreviate(node.raw["type"]))
-        node.array("fields")
+        node.array("fields")  # raises if it is absent, which `nodes` accepts
         for field in node.nodes("fields"):
             name, required = field.text("name"), field.flag("required")
             if not name:
                 raise invalid_value(field.at("name"), "a name", "an empty string")
-            field.optional_text("doc")
+            field.optional_text("doc")  # raises unless it is a string
             field_id = field.integer("id")
             full_name, short_name = f"{prefix}{name}", f"{short_prefix}{name}"
             type_ = self._add_one(field, "type", field_id, full_name, short_name, parent, required)
             for key in ("initial-default", "write-default"):
-                _judge_default(field, key, type_)
+                _check_default(field, key, type_)
             self._add_nested(field, "type", field_id, full_name, short_name, depth)
 
     def _add_one(
@@ -152,15 +152,15 @@ class _FieldCollector:
         # The full names of nested fields repeat this name: without a limit a small document could fill the memory.
         if len(name) > COLUMN_NAME_MAX_CHARACTERS:
             expected = f"at most {COLUMN_NAME_MAX_CHARACTERS} characters, with those of the columns around it"
-            raise _refused("schema_name_too_long", expected, f"{len(name)} characters", node.place)
+            raise _invalid("schema_name_too_long", expected, f"{len(name)} characters", node.place)
         if not 0 <= field_id <= FIELD_ID_LAST:
-            raise _refused("schema_field_id_reserved", f"0 to {FIELD_ID_LAST}", f"{field_id} of {name}", node.place)
+            raise _invalid("schema_field_id_reserved", f"0 to {FIELD_ID_LAST}", f"{field_id} of {name}", node.place)
         if required and type_ == TypeName("unknown"):
-            raise _refused("schema_unknown_required", None, f"a required one, {name}", node.place)
+            raise _invalid("schema_unknown_required", None, f"a required one, {name}", node.place)
         if field_id in self.fields:
-            raise _refused("schema_field_id_duplicate", "each id once", f"{field_id} twice", node.place)
+            raise _invalid("schema_field_id_duplicate", "each id once", f"{field_id} twice", node.place)
         if name in self.ids:
-            raise _refused("schema_field_name_duplicate", "each name once", f"{abbreviate(name)} twice", node.place)
+            raise _invalid("schema_field_name_duplicate", "each name once", f"{abbreviate(name)} twice", node.place)
         default = node.raw.get("initial-default") if key == "type" else None
         self.fields[field_id] = SchemaField(field_id, name, required, type_, parent, default)
         self.ids[name] = field_id
@@ -174,14 +174,14 @@ class _FieldCollector:
             return
         inner = Node(value, node.at(key))
         if depth >= SCHEMA_NESTING_MAX:
-            raise _refused("schema_too_deep", f"at most {SCHEMA_NESTING_MAX} levels", "more", inner.place)
+            raise _invalid("schema_too_deep", f"at most {SCHEMA_NESTING_MAX} levels", "more", inner.place)
         match inner.text("type"):
             case "struct":
                 self.add_struct(inner, parent, f"{name}.", f"{short_name}.", depth + 1)
             case "list":
                 self._add_part(inner, "element", parent, name, short_name, inner.flag("element-required"), depth)
             case "map":
-                self._add_part(inner, "key", parent, name, short_name, True, depth)
+                self._add_part(inner, "key", parent, name, short_name, required=True, depth=depth)
                 self._add_part(inner, "value", parent, name, short_name, inner.flag("value-required"), depth)
             case other:
                 raise invalid_value(inner.at("type"), "struct, list or map", abbreviate(other))
@@ -197,7 +197,7 @@ class _FieldCollector:
         self._add_nested(node, part, field_id, name, outer_short_name if is_left_out else short_name, depth + 1)
 
 
-def _judge_default(field: Node, key: str, type_: TypeName | str) -> None:
+def _check_default(field: Node, key: str, type_: TypeName | str) -> None:
     """Raise if the field has a default under this key that is not a value of its type."""
     if key not in field.raw:
         return
@@ -205,14 +205,14 @@ def _judge_default(field: Node, key: str, type_: TypeName | str) -> None:
     # The specification allows a null default, but Iceberg's reader fails on it.
     if not isinstance(type_, TypeName) or not is_default_of(type_, value):
         expected = f"a value of {type_}" if isinstance(type_, TypeName) else "no default, as for every nested type"
-        raise _refused("schema_default_invalid", expected, describe(value), field.at(key))
+        raise _invalid("schema_default_invalid", expected, describe(value), field.at(key))
 
 
-def _judge_identifier(schema: TableSchema, field_id: int) -> None:
+def _check_identifier(schema: TableSchema, field_id: int) -> None:
     """Raise unless the field is primitive, required, not floating-point, and in required structs only."""
 
     def refused(got: str) -> PvdmError:
-        return _refused("schema_identifier_invalid", None, got, f"{schema.place}.identifier-field-ids")
+        return _invalid("schema_identifier_invalid", None, got, f"{schema.place}.identifier-field-ids")
 
     field = schema.fields.get(field_id)
     if field is None:
@@ -224,7 +224,7 @@ def _judge_identifier(schema: TableSchema, field_id: int) -> None:
             raise refused(f"{field.name} in {'required' if outer.required else 'optional'} {outer.type}")
 
 
-def _refused(reason: str, expected: str | None, got: str, place: str) -> PvdmError:
+def _invalid(reason: str, expected: str | None, got: str, place: str) -> PvdmError:
     return Code.ICEBERG_SCHEMA_INVALID(reason=reason, expected=expected, got=got, place=place)
 
 
@@ -243,16 +243,16 @@ def _normalize_object(raw: JsonObject) -> dict[str, Json]:
 
 def _normalize(key: str, value: Json, parent: JsonObject) -> Json:
     """The value under this key of a field or nested type, in its normal form."""
-    nested = parent.get("type") if parent.get("type") in ("struct", "list", "map") else None
-    is_type = (key == "type" and nested is None) or (key, nested) in _TYPE_KEYS
+    nested_type = parent.get("type") if parent.get("type") in ("struct", "list", "map") else None
+    is_type = (key == "type" and nested_type is None) or (key, nested_type) in _TYPE_KEYS
     match value:
         case str() if is_type:
             return str(parse_type_name(value, "$"))
         case Mapping() if is_type:
             return _normalize_object(value)
-        case list() if key == "fields" and nested == "struct":
+        case list() if key == "fields" and nested_type == "struct":
             return [_normalize_object(item) if isinstance(item, Mapping) else item for item in value]
-        case Number(text) if nested is None and key in ("initial-default", "write-default"):
+        case Number(text) if nested_type is None and key in ("initial-default", "write-default"):
             # A column's default of this form is a double, whatever its spelling.
             return repr(float(text))
         case _:

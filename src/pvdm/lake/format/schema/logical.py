@@ -74,8 +74,8 @@ def _field_to_json(field: Field, path: str) -> JsonObject:
     }
 
 
-def _type_to_json(kind: Type, path: str) -> Json:
-    match kind:
+def _type_to_json(type_: Type, path: str) -> Json:
+    match type_:
         case StructType(fields):
             return {"type": "struct", "fields": [_field_to_json(field, f"{path}.{field.name}") for field in fields]}
         case ListType(element):
@@ -98,12 +98,12 @@ def _type_to_json(kind: Type, path: str) -> Json:
             return f"geometry({crs})"
         case GeoType(crs, algorithm):
             return f"geography({crs}, {algorithm})"
-    if kind == PrimitiveType(Kind.TIME_NS) or (
-        isinstance(kind, DecimalType) and kind.precision > type_names.ICEBERG_DECIMAL_PRECISION_MAX
+    if type_ == PrimitiveType(Kind.TIME_NS) or (
+        isinstance(type_, DecimalType) and type_.precision > type_names.ICEBERG_DECIMAL_PRECISION_MAX
     ):
         words = f"Iceberg has no type for {path}"
-        raise Code.ICEBERG_SCHEMA_INVALID(words, reason="schema_not_iceberg", got=str(kind))
-    return type_to_iceberg(kind)
+        raise Code.ICEBERG_SCHEMA_INVALID(words, reason="schema_not_iceberg", got=str(type_))
+    return type_to_iceberg(type_)
 
 
 def _require_id(slot: Field | Inner, path: str) -> int:
@@ -160,17 +160,17 @@ def type_from_iceberg(value: Any, depth: int = 0) -> Type:
             raise _invalid("a type of Appendix C", value)
 
 
-def _inner_from_json(parent: Mapping[str, Any], name: str, kind: Any, depth: int) -> Inner:
+def _inner_from_json(parent: Mapping[str, Any], name: str, type_json: Any, depth: int) -> Inner:
     required = parent.get(f"{name}-required")
     if not isinstance(required, bool):
         raise _invalid(f"{name}-required as true or false", required)
-    return Inner(type_from_iceberg(kind, depth + 1), required, _read_integer(parent, f"{name}-id"))
+    return Inner(type_from_iceberg(type_json, depth + 1), required, _read_integer(parent, f"{name}-id"))
 
 
 def _field_from_json(value: Any, depth: int) -> Field:
     match value:
-        case {"name": str(name), "required": bool(required), "type": kind}:
-            return Field(name, type_from_iceberg(kind, depth), required, _read_integer(value, "id"))
+        case {"name": str(name), "required": bool(required), "type": type_json}:
+            return Field(name, type_from_iceberg(type_json, depth), required, _read_integer(value, "id"))
         case _:
             raise _invalid("a field with id, name, required and type", value)
 
@@ -182,9 +182,9 @@ def _read_integer(value: Mapping[str, Any], key: str) -> int:
     return number
 
 
-def type_to_iceberg(kind: Type) -> str:
+def type_to_iceberg(type_: Type) -> str:
     """The name of a primitive type as Iceberg's Java library writes it. Raises for other types."""
-    match kind:
+    match type_:
         case DecimalType(precision, scale):
             return f"decimal({precision}, {scale})"
         case FixedType(length):
@@ -198,4 +198,4 @@ def type_to_iceberg(kind: Type) -> str:
         case GeoType(crs, algorithm):
             return f"geography({crs}, {algorithm})"
         case _:
-            raise _invalid("a primitive type", str(kind))
+            raise _invalid("a primitive type", str(type_))

@@ -22,24 +22,25 @@ _DAY_MICROS: Final = 86_400_000_000
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _LONGS: Final = (Kind.LONG, Kind.TIME, Kind.TIMESTAMP, Kind.TIMESTAMPTZ, Kind.TIMESTAMP_NS, Kind.TIMESTAMPTZ_NS)
 _INTEGER_BYTES: Final = {Kind.INT: 4, Kind.DATE: 4, **dict.fromkeys(_LONGS, 8)}
+PADDED_DECIMAL_BYTES: Final = 17  # 38 digits need 16 bytes, and some writers pad by one
 # The types that a date can be promoted to, and how many of their units a day has.
 _UNITS_OF_DAY: Final = {Kind.TIMESTAMP: _DAY_MICROS, Kind.TIMESTAMP_NS: _DAY_MICROS * 1_000}
 
 
-def _wrong(kind: Type, expected: str, got: object) -> PvdmError:
-    words = f"a value is not one of type {kind}"
+def _value_error(type_: Type, expected: str, got: object) -> PvdmError:
+    words = f"a value is not one of type {type_}"
     return Code.SINGLE_VALUE_INVALID(words, expected=expected, got=repr(got)[:120])
 
 
-def _wrong_length(kind: Type, expected: str, data: bytes) -> PvdmError:
-    words, got = f"the bytes of a value are not those of type {kind}", f"{len(data)} bytes"
+def _length_error(type_: Type, expected: str, data: bytes) -> PvdmError:
+    words, got = f"the bytes of a value are not those of type {type_}", f"{len(data)} bytes"
     return Code.SINGLE_VALUE_INVALID(words, reason="single_value_wrong_length", expected=expected, got=got)
 
 
-def encode_value(kind: Type, value: Value) -> bytes:
+def encode_value(type_: Type, value: Value) -> bytes:
     """The bytes of one value that is not null."""
-    check_value(kind, value)
-    match kind:
+    check_value(type_, value)
+    match type_:
         case PrimitiveType(Kind.BOOLEAN):
             return b"\x01" if value else b"\x00"
         case PrimitiveType(name) if name in _INTEGER_BYTES:
@@ -53,41 +54,41 @@ def encode_value(kind: Type, value: Value) -> bytes:
         case PrimitiveType(Kind.UUID):
             return bytes(value.bytes)
         case DecimalType():
-            return minimal_bytes(unscaled(kind, value))
+            return minimal_bytes(unscaled(type_, value))
         case _:
             return bytes(value)
 
 
-def check_value(kind: Type, value: Value) -> None:
+def check_value(type_: Type, value: Value) -> None:
     """Raise if the value is not one of the type."""
-    match kind:
+    match type_:
         case PrimitiveType(Kind.BOOLEAN):
-            _require(kind, isinstance(value, bool), "true or false", value)
+            _require(type_, isinstance(value, bool), "true or false", value)
         case PrimitiveType(name) if name in _INTEGER_BYTES:
             bits = 8 * _INTEGER_BYTES[name]
-            _require(kind, type(value) is int, "an integer", value)
-            _require(kind, -(2 ** (bits - 1)) <= value < 2 ** (bits - 1), f"{bits} bits", value)
-            _require(kind, name is not Kind.TIME or 0 <= value < _DAY_MICROS, "a time of day", value)
+            _require(type_, type(value) is int, "an integer", value)
+            _require(type_, -(2 ** (bits - 1)) <= value < 2 ** (bits - 1), f"{bits} bits", value)
+            _require(type_, name is not Kind.TIME or 0 <= value < _DAY_MICROS, "a time of day", value)
         case PrimitiveType(Kind.FLOAT | Kind.DOUBLE):
-            _require(kind, type(value) is float, "a floating-point number", value)
-            _require(kind, kind.kind is Kind.DOUBLE or _is_single(value), "a number of single precision", value)
+            _require(type_, type(value) is float, "a floating-point number", value)
+            _require(type_, type_.kind is Kind.DOUBLE or _is_single(value), "a number of single precision", value)
         case PrimitiveType(Kind.STRING):
-            _require(kind, type(value) is str and not _SURROGATE.search(value), "text", value)
+            _require(type_, type(value) is str and not _SURROGATE.search(value), "text", value)
         case PrimitiveType(Kind.UUID):
-            _require(kind, type(value) is UUID, "a UUID", value)
+            _require(type_, type(value) is UUID, "a UUID", value)
         case PrimitiveType(Kind.BINARY) | GeoType():
-            _require(kind, type(value) is bytes, "bytes", value)
+            _require(type_, type(value) is bytes, "bytes", value)
         case FixedType(length):
-            _require(kind, type(value) is bytes and len(value) == length, f"{length} bytes", value)
+            _require(type_, type(value) is bytes and len(value) == length, f"{length} bytes", value)
         case DecimalType():
-            unscaled(kind, value)
+            unscaled(type_, value)
         case _:
-            raise Code.SINGLE_VALUE_INVALID(reason="single_value_unsupported", got=str(kind))
+            raise Code.SINGLE_VALUE_INVALID(reason="single_value_unsupported", got=str(type_))
 
 
-def _require(kind: Type, is_valid: bool, expected: str, got: object) -> None:
+def _require(type_: Type, is_valid: bool, expected: str, got: object) -> None:
     if not is_valid:
-        raise _wrong(kind, expected, got)
+        raise _value_error(type_, expected, got)
 
 
 def _is_single(value: float) -> bool:
@@ -99,32 +100,32 @@ def _is_single(value: float) -> bool:
         return False
 
 
-def unscaled(kind: DecimalType, value: Value) -> int:
+def unscaled(type_: DecimalType, value: Value) -> int:
     """The decimal times ten to the power of the type's scale. Raises if it does not fit scale and precision."""
     if type(value) is not Decimal or not value.is_finite():
-        raise _wrong(kind, "a finite decimal", value)
+        raise _value_error(type_, "a finite decimal", value)
     sign, digits, exponent = value.as_tuple()
-    shift = int(exponent) + kind.scale
+    shift = int(exponent) + type_.scale
     number = int("".join(map(str, digits)) or "0")
     if shift >= 0:
         # A larger power could take long to compute, and the number is out of range already.
-        number *= 10 ** min(shift, kind.precision + 1)
+        number *= 10 ** min(shift, type_.precision + 1)
     else:
         number, lost_digits = divmod(number, 10 ** min(-shift, len(digits) + 1))
         if lost_digits:
-            raise _wrong(kind, f"a scale of {kind.scale}", value)
-    if number >= 10**kind.precision:
-        raise _wrong(kind, f"{kind.precision} digits", value)
+            raise _value_error(type_, f"a scale of {type_.scale}", value)
+    if number >= 10**type_.precision:
+        raise _value_error(type_, f"{type_.precision} digits", value)
     return int(-number if sign else number)
 
 
-def from_unscaled(kind: DecimalType, number: int) -> Decimal:
+def from_unscaled(type_: DecimalType, number: int) -> Decimal:
     """The number divided by ten to the power of the type's scale. Raises if it has too many digits."""
-    if abs(number) >= 10**kind.precision:
+    if abs(number) >= 10**type_.precision:
         # Not the number itself, which may be a megabyte long.
-        raise _wrong(kind, f"{kind.precision} digits", f"{number.bit_length()} bits")
+        raise _value_error(type_, f"{type_.precision} digits", f"{number.bit_length()} bits")
     digits = tuple(int(digit) for digit in str(abs(number)))
-    return Decimal((1 if number < 0 else 0, digits, -kind.scale))
+    return Decimal((1 if number < 0 else 0, digits, -type_.scale))
 
 
 def minimal_bytes(number: int) -> bytes:
@@ -133,58 +134,57 @@ def minimal_bytes(number: int) -> bytes:
     return number.to_bytes(bits // 8 + 1, "big", signed=True)
 
 
-def decode_value(kind: Type, data: bytes) -> Value:
+def decode_value(type_: Type, data: bytes) -> Value:
     """The value of these bytes. Raises if the type needs another number of bytes, or has no such value."""
     if len(data) > SINGLE_VALUE_MAX_BYTES:
         expected = f"at most {SINGLE_VALUE_MAX_BYTES}"
         raise Code.SINGLE_VALUE_INVALID(reason="single_value_too_large", expected=expected, got=str(len(data)))
-    match kind:
+    match type_:
         case PrimitiveType(Kind.BOOLEAN):
-            return _require_length(kind, data, 1) != b"\x00"
+            return _require_length(type_, data, 1) != b"\x00"
         case PrimitiveType(name) if name in _INTEGER_BYTES:
-            value = int.from_bytes(_require_length(kind, data, _INTEGER_BYTES[name]), "little", signed=True)
+            value = int.from_bytes(_require_length(type_, data, _INTEGER_BYTES[name]), "little", signed=True)
         case PrimitiveType(Kind.FLOAT):
-            return float(_FLOAT.unpack(_require_length(kind, data, 4))[0])
+            return float(_FLOAT.unpack(_require_length(type_, data, 4))[0])
         case PrimitiveType(Kind.DOUBLE):
-            return float(_DOUBLE.unpack(_require_length(kind, data, 8))[0])
+            return float(_DOUBLE.unpack(_require_length(type_, data, 8))[0])
         case PrimitiveType(Kind.STRING):
             try:
                 return data.decode()
             except UnicodeDecodeError as error:
-                raise _wrong(kind, "UTF-8", error.reason) from None
+                raise _value_error(type_, "UTF-8", error.reason) from None
         case PrimitiveType(Kind.UUID):
-            return UUID(bytes=_require_length(kind, data, 16))
+            return UUID(bytes=_require_length(type_, data, 16))
         case FixedType(length):
-            return _require_length(kind, data, length)
+            return _require_length(type_, data, length)
         case PrimitiveType(Kind.BINARY) | GeoType():
             return data
         case DecimalType():
-            # 38 digits need 16 bytes, and some writers pad by one.
-            if not 1 <= len(data) <= 17:
-                raise _wrong_length(kind, "1 to 17 bytes", data)
-            return from_unscaled(kind, int.from_bytes(data, "big", signed=True))
+            if not 1 <= len(data) <= PADDED_DECIMAL_BYTES:
+                raise _length_error(type_, f"1 to {PADDED_DECIMAL_BYTES} bytes", data)
+            return from_unscaled(type_, int.from_bytes(data, "big", signed=True))
         case _:
-            raise Code.SINGLE_VALUE_INVALID(reason="single_value_unsupported", got=str(kind))
-    check_value(kind, value)
+            raise Code.SINGLE_VALUE_INVALID(reason="single_value_unsupported", got=str(type_))
+    check_value(type_, value)
     return value
 
 
-def decode_promoted(kind: Type, data: bytes) -> Value:
+def decode_promoted(type_: Type, data: bytes) -> Value:
     """As `decode_value`, also for bounds from before the column was promoted, which have the old type's length."""
-    match kind:
+    match type_:
         case PrimitiveType(Kind.LONG) if len(data) == 4:
             return int.from_bytes(data, "little", signed=True)
         case PrimitiveType(Kind.DOUBLE) if len(data) == 4:
             return float(_FLOAT.unpack(data)[0])
         case PrimitiveType(name) if name in _UNITS_OF_DAY and len(data) == 4:
             value = int.from_bytes(data, "little", signed=True) * _UNITS_OF_DAY[name]
-            check_value(kind, value)
+            check_value(type_, value)
             return value
         case _:
-            return decode_value(kind, data)
+            return decode_value(type_, data)
 
 
-def _require_length(kind: Type, data: bytes, size: int) -> bytes:
+def _require_length(type_: Type, data: bytes, size: int) -> bytes:
     if len(data) != size:
-        raise _wrong_length(kind, f"{size} bytes", data)
+        raise _length_error(type_, f"{size} bytes", data)
     return data

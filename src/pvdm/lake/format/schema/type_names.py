@@ -22,7 +22,7 @@ _DECIMAL: Final = re.compile(r"decimal\(\s*([0-9]{1,4})\s*,\s*([0-9]{1,4})\s*\)"
 _GEOMETRY: Final = re.compile(r"geometry\s*+(?:\(([^)]*+)\))?", re.ASCII | re.IGNORECASE)
 _GEOGRAPHY: Final = re.compile(r"geography\s*+(?:\(([^,]*)(?:,\s*+(\w*+)\s*+)?\))?", re.ASCII | re.IGNORECASE)
 _SPACE: Final = " \t\n\r\f\v"
-_ALGORITHMS: Final = ("spherical", "vincenty", "thomas", "andoyer", "karney")
+_EDGE_ALGORITHMS: Final = ("spherical", "vincenty", "thomas", "andoyer", "karney")
 DEFAULT_CRS: Final = "OGC:CRS84"
 DEFAULT_ALGORITHM: Final = "spherical"
 
@@ -69,8 +69,8 @@ def parse_type_name(text: str, place: str) -> TypeName:
         return TypeName("geometry", (_read_crs(match[1], text, place),))
     if match := _GEOGRAPHY.fullmatch(text):
         algorithm = DEFAULT_ALGORITHM if match[2] is None else match[2].lower()
-        if algorithm not in _ALGORITHMS:
-            raise _unknown(place, f"an edge algorithm: {', '.join(_ALGORITHMS)}", text)
+        if algorithm not in _EDGE_ALGORITHMS:
+            raise _unknown(place, f"an edge algorithm: {', '.join(_EDGE_ALGORITHMS)}", text)
         return TypeName("geography", (_read_crs(match[1], text, place), algorithm))
     raise _unknown(place, "a type of the Iceberg specification", text)
 
@@ -108,9 +108,9 @@ _FLOAT_LAST: Final = 3.4028234663852886e38  # of single precision
 _NANO_YEARS: Final = range(1678, 2262)
 
 
-def is_default_of(kind: TypeName, value: Json) -> bool:
+def is_default_of(type_name: TypeName, value: Json) -> bool:
     """Whether the value can be a default of the type; unknown, variant, geometry and geography have no default."""
-    match kind.base:
+    match type_name.base:
         case "boolean":
             return isinstance(value, bool)
         case "int":
@@ -118,15 +118,15 @@ def is_default_of(kind: TypeName, value: Json) -> bool:
         case "long":
             return type(value) is int and LONG_MIN <= value <= LONG_LAST
         case "float" | "double":
-            return isinstance(value, Number) and _is_float(value.text, kind.base)
+            return isinstance(value, Number) and _is_float(value.text, type_name.base)
         case "string":
             return isinstance(value, str)
         case "decimal":
-            return isinstance(value, str) and _is_decimal(value, kind.parameters)
+            return isinstance(value, str) and _is_decimal(value, type_name.parameters)
         case "binary" | "fixed":
             is_hex = isinstance(value, str) and _HEX.fullmatch(value) is not None
             size = len(str(value)) // 2
-            return is_hex and (kind.base == "binary" or kind.parameters == (size,))
+            return is_hex and (type_name.base == "binary" or type_name.parameters == (size,))
         case base if base in _TEXT_FORMS:
             match = _TEXT_FORMS[base].fullmatch(value) if isinstance(value, str) else None
             return match is not None and _is_date(match.groupdict().get("date"), base)

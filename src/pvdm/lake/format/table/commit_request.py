@@ -15,9 +15,9 @@ from pvdm.lake.format.table.metadata import TableMetadata, require_format_versio
 UPDATES_MAX: Final = 100_000
 STRUCTURE_UPDATES_MAX: Final = 256
 
-Apply = Callable[[Draft, Node], None]
+UpdateFunction = Callable[[Draft, Node], None]
 
-UPDATES: Final[Mapping[str, Apply]] = MappingProxyType(
+UPDATES: Final[Mapping[str, UpdateFunction]] = MappingProxyType(
     {
         "assign-uuid": update_structure.assign_uuid,
         "upgrade-format-version": update_structure.upgrade_format_version,
@@ -45,7 +45,7 @@ UPDATES: Final[Mapping[str, Apply]] = MappingProxyType(
     }
 )
 
-_LIMITED: Final = frozenset({"add-schema", "remove-schemas", "add-spec", "remove-partition-specs", "add-sort-order"})
+_STRUCTURAL: Final = frozenset({"add-schema", "remove-schemas", "add-spec", "remove-partition-specs", "add-sort-order"})
 
 
 def apply_updates(
@@ -83,10 +83,10 @@ def create_from_updates(updates: Sequence[Json], *, now_ms: int, table_uuid: str
     return draft.finish(None)
 
 
-def _read_updates(updates: Sequence[Json]) -> list[tuple[Node, Apply]]:
+def _read_updates(updates: Sequence[Json]) -> list[tuple[Node, UpdateFunction]]:
     """Every update with the function that applies it."""
     read = read_kinds(updates, "update", UPDATES, max_count=UPDATES_MAX)
-    structure_updates = sum(kind in _LIMITED for _, kind in read)
+    structure_updates = sum(kind in _STRUCTURAL for _, kind in read)
     if structure_updates > STRUCTURE_UPDATES_MAX:
         what = "updates of schemas, specs and orders"
         raise _too_many(what, "updates_too_many", STRUCTURE_UPDATES_MAX, structure_updates)
@@ -99,12 +99,12 @@ def _too_many(what: str, reason: str, max_count: int, count: int) -> PvdmError:
 
 
 def read_kinds(
-    values: Sequence[Json], what: str, known: Collection[str], *, max_count: int, of: str = "tables"
+    values: Sequence[Json], what: str, known: Collection[str], *, max_count: int, target: str = "tables"
 ) -> list[tuple[Node, str]]:
-    """The updates or requirements (`what`) of a commit, each with its kind. Raises for too many or unknown ones."""
+    """Each update or requirement (`what`) of a commit with its kind. Raises for unknown ones and for too many."""
     are_updates = what == "update"
     if len(values) > max_count:
-        reason = "updates_too_many" if are_updates or of == "views" else "requirements_too_many"
+        reason = "updates_too_many" if are_updates or target == "views" else "requirements_too_many"
         raise _too_many(f"{what}s", reason, max_count, len(values))
     key = "action" if are_updates else "type"
     read = []
@@ -112,13 +112,10 @@ def read_kinds(
         node = Node(value, f"$.{what}s[{position}]")
         kind = node.text(key).lower()
         if kind not in known:
-            raise Code.COMMIT_REQUEST_INVALID(
-                f"the {what} {abbreviate(kind)} is not known",
-                reason="update_unknown" if are_updates else "requirement_unknown",
-                expected=f"{what}s of the Iceberg REST specification for {of}",
-                got=abbreviate(kind),
-                place=node.at(key),
-            )
+            words, got, place = f"the {what} {abbreviate(kind)} is not known", abbreviate(kind), node.at(key)
+            reason = "update_unknown" if are_updates else "requirement_unknown"
+            expected = f"{what}s of the Iceberg REST specification for {target}"
+            raise Code.COMMIT_REQUEST_INVALID(words, reason=reason, expected=expected, got=got, place=place)
         read.append((node, kind))
     return read
 
@@ -140,7 +137,7 @@ _REQUIRED_IDS: Final[Mapping[str, tuple[str, str, str]]] = MappingProxyType(
         "assert-default-sort-order-id": ("default-sort-order-id", "default_sort_order_id", "default sort order"),
     }
 )
-_RELOAD: Final = "load the table again and commit on its new state"
+_RELOAD_HINT: Final = "load the table again and commit on its new state"
 REQUIREMENTS: Final = frozenset({ASSERT_CREATE, "assert-table-uuid", "assert-ref-snapshot-id", *_REQUIRED_IDS})
 
 
@@ -196,4 +193,4 @@ def _check_ref(base: TableMetadata, node: Node) -> None:
 
 def _failed(reason: str, words: str, expected: str, got: str, node: Node) -> ConflictError:
     message = f"Requirement failed: {words}"
-    return ConflictError(reason, message, expected=expected, got=got, hint=_RELOAD, place=node.place)
+    return ConflictError(reason, message, expected=expected, got=got, hint=_RELOAD_HINT, place=node.place)

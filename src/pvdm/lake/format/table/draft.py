@@ -40,6 +40,7 @@ class Parts(dict[int, _Part]):
 
     @cached_property
     def _ids_by_meaning(self) -> dict[Hashable, dict[int, None]]:
+        """For each meaning the ids of its parts, in their order: the inner dictionary is an ordered set."""
         ids: dict[Hashable, dict[int, None]] = {}
         for part_id, part in self.items():
             ids.setdefault(part.meaning, {})[part_id] = None
@@ -78,7 +79,7 @@ class Draft:
         table_uuid: str | None = None,
         shared_numbers: bool = False,
     ) -> None:
-        """`shared_numbers` is explained in `commit_request.apply_updates`."""
+        """With `shared_numbers` branches may share sequence numbers and row ids (`commit_request.apply_updates`)."""
         self.shared_numbers = shared_numbers
         self.base = base
         self.now_ms = now_ms
@@ -189,7 +190,8 @@ class Draft:
             snapshot_id = entry["snapshot-id"]
             if snapshot_id not in self.snapshots:
                 # An entry says that its snapshot was current until the next entry. With a gap that would be wrong.
-                log = [] if self.has_removed_snapshots else log
+                if self.has_removed_snapshots:
+                    log.clear()
             elif snapshot_id not in intermediate:
                 log.append(entry)
         current = self.current_snapshot_id

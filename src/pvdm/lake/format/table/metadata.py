@@ -96,7 +96,7 @@ class TableMetadata:
     def from_json(cls, value: Json, *, known: TableMetadata | None = None) -> TableMetadata:
         """Read a parsed document. Parts whose JSON is the same object as in `known` are not read again."""
         metadata = _read(Node(value, "$"), _KnownParts(known))
-        validity.judge(metadata)
+        validity.check(metadata)
         return metadata
 
     def to_bytes(self) -> bytes:
@@ -205,18 +205,18 @@ class _KnownParts:
         # While the JSON of the known state exists, no other object has the same identity.
         self._known = known
 
-    def find(self, raw: object, kind: type[_T]) -> _T | None:
+    def find(self, raw: object, part_type: type[_T]) -> _T | None:
         """The part that was read from this very object; None if there is none."""
         part = self._parts.get(id(raw))
-        return part if isinstance(part, kind) else None
+        return part if isinstance(part, part_type) else None
 
-    def read_all(self, node: Node, key: str, kind: type[_T], parse: Callable[[Node], _T]) -> tuple[_T, ...]:
+    def read_all(self, node: Node, key: str, part_type: type[_T], parse: Callable[[Node], _T]) -> tuple[_T, ...]:
         """The parts of an array, none if it is null or absent. Known parts are not parsed again."""
         place = node.at(key)
         parts: list[_T] = []
         for position, item in enumerate(node.array(key) if node.has_not_null(key) else []):
             part = self._parts.get(id(item))
-            parts.append(part if isinstance(part, kind) else parse(Node(item, f"{place}[{position}]")))
+            parts.append(part if isinstance(part, part_type) else parse(Node(item, f"{place}[{position}]")))
         return tuple(parts)
 
 

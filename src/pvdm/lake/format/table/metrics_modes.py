@@ -58,12 +58,12 @@ def _read_inferred_max(properties: Mapping[str, str]) -> int:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else _INFERRED_MAX_DEFAULT
 
 
-def _count_columns(kind: Type) -> int:
+def _count_columns(type_: Type) -> int:
     """The number of columns that count for the limit.
 
     These are fields that are not lists or maps, plain elements of lists, and key and value of maps with plain values.
     """
-    match kind:
+    match type_:
         case StructType(fields):
             counted = [each for each in fields if not isinstance(each.type, ListType | MapType)]
             return len(counted) + sum(_count_columns(each.type) for each in fields)
@@ -76,14 +76,14 @@ def _count_columns(kind: Type) -> int:
             return 0
 
 
-def _is_plain(kind: Type) -> bool:
-    return not isinstance(kind, StructType | ListType | MapType)
+def _is_plain(type_: Type) -> bool:
+    return not isinstance(type_, StructType | ListType | MapType)
 
 
-def _list_plain_columns(kind: Type) -> Iterator[int]:
+def _list_plain_columns(type_: Type) -> Iterator[int]:
     """The ids of plain columns in the order in which they get metrics: those of a struct before those nested in it."""
     parts: Sequence[Field | Inner]
-    match kind:
+    match type_:
         case StructType(fields):
             parts = fields
         case ListType(element):

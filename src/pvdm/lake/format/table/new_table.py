@@ -43,15 +43,15 @@ def new_table(request: Json, *, location: str, table_uuid: str, now_ms: int) -> 
     order_node = node.node("write-order") if node.has_not_null("write-order") else no_fields
     order = specs.parse_order(order_node, needs_id=False)
     all_properties = node.string_map("properties") if node.has_not_null("properties") else {}
-    specs.judge_spec_names(spec, requested)
-    specs.judge_spec(spec, requested)
-    specs.judge_order(order, requested)
+    specs.check_spec_names(spec, requested)
+    specs.check_spec(spec, requested)
+    specs.check_order(order, requested)
     version = integer_property(all_properties, "format-version", DEFAULT_FORMAT_VERSION)
     require_format_version(version, "$.properties['format-version']")
     # Reserved properties say how the table is created and are not stored.
     stored = {name: value for name, value in all_properties.items() if name not in RESERVED_PROPERTIES}
     properties = {**_NEW_TABLE_PROPERTIES, **stored}
-    _judge_properties(properties, requested, version)
+    _check_properties(properties, requested, version)
     schema, ids = _with_new_ids(requested)
     spec_fields = tuple(
         replace(field, source_id=_new_source_id(ids, field), field_id=specs.PARTITION_ID_FIRST + position)
@@ -87,7 +87,7 @@ def _new_source_id(ids: Mapping[Json, int], field: specs.SpecField) -> int:
     return ids[field.source_id]
 
 
-def _judge_properties(properties: Mapping[str, str], schema: TableSchema, version: int) -> None:
+def _check_properties(properties: Mapping[str, str], schema: TableSchema, version: int) -> None:
     """Raise for properties with which every commit or write to the new table would fail."""
     for name in _COMMIT_PROPERTIES:
         if integer_property(properties, name, 0) < 0:

@@ -42,9 +42,9 @@ def _require_names(metadata: TableMetadata) -> None:
                 raise Code.TABLE_UNPROTECTABLE(words, reason="column_names_collide", got=f"{other} and {name}")
 
 
-def _list_names(kind: Type, prefix: str = "", prefix_in_files: str = "") -> Iterator[tuple[str, str]]:
+def _list_names(type_: Type, prefix: str = "", prefix_in_files: str = "") -> Iterator[tuple[str, str]]:
     """The full name of every named field at any depth: in the table, and in files, where Iceberg escapes it."""
-    match kind:
+    match type_:
         case StructType(fields):
             for field in fields:
                 name, name_in_files = f"{prefix}{field.name}", f"{prefix_in_files}{avro_name(field.name)}"
@@ -66,8 +66,8 @@ def _require_partitions(metadata: TableMetadata) -> None:
     fixed_column_ids = {
         field_id
         for schema in metadata.schemas
-        for field_id, kind in source_types(to_model(schema)).items()
-        if isinstance(kind, FixedType)
+        for field_id, type_ in source_types(to_model(schema)).items()
+        if isinstance(type_, FixedType)
     }
     for each in metadata.specs:
         spec = PartitionSpec.from_text(each.spec_id, dump_json(each.raw["fields"]).decode())

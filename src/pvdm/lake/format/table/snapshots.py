@@ -167,7 +167,7 @@ def require_few_fields(ref: JsonObject, place: str) -> None:
 
 
 def parse_statistics(node: Node) -> StatisticsFile:
-    """Read a statistics file with the list of its blobs."""
+    """Read a statistics file. The list of its blobs is only checked."""
     node.long("file-footer-size-in-bytes")
     node.array("blob-metadata")
     for blob in node.nodes("blob-metadata"):

@@ -158,7 +158,7 @@ def parse_transform(node: Node) -> str:
     return text.lower() if text.lower() in _WITHOUT_PARAMETER else text
 
 
-def judge_spec_names(spec: TableSpec, schema: TableSchema) -> None:
+def check_spec_names(spec: TableSpec, schema: TableSchema) -> None:
     """Raise if a partition has the name of a column that is not its source."""
     for field in spec.fields:
         column = schema.find(field.name)
@@ -168,7 +168,7 @@ def judge_spec_names(spec: TableSpec, schema: TableSchema) -> None:
             raise _refused(spec, "spec_name_conflict", words, expected, f"a partition of column {field.source_id}")
 
 
-def judge_spec_types(spec: TableSpec, schema: TableSchema) -> None:
+def check_spec_types(spec: TableSpec, schema: TableSchema) -> None:
     """Raise if a source column has a type that the transform does not accept. Columns that were dropped are skipped."""
     for field in spec.fields:
         column = schema.fields.get(field.source_id)
@@ -178,7 +178,7 @@ def judge_spec_types(spec: TableSpec, schema: TableSchema) -> None:
             raise _refused(spec, "spec_source_type_changed", words, expected, f"{column.name}, {column.type}")
 
 
-def judge_spec(spec: TableSpec, schema: TableSchema) -> None:
+def check_spec(spec: TableSpec, schema: TableSchema) -> None:
     """Raise unless each transform but `void` accepts its source, a primitive column at the top or inside structs."""
     for field in spec.fields:
         if field.transform == "void":
@@ -192,12 +192,12 @@ def _refused(spec: TableSpec, reason: str, message: str, expected: str, got: str
     return Code.PARTITION_SPEC_INVALID(message, reason=reason, expected=expected, got=got, place=spec.place)
 
 
-def judge_order(order: TableOrder, schema: TableSchema) -> None:
+def check_order(order: TableOrder, schema: TableSchema) -> None:
     """Raise unless each source is a primitive column of a type that the transform accepts."""
     for field in order.fields:
         if wrong := _find_wrong_source(schema, field.source_id, field.transform, structs_only=False):
-            words, (expected, got) = f"a column cannot be sorted by (sort order {order.order_id})", wrong
-            reason = "sort_source_invalid"
+            words, reason = f"a column cannot be sorted by (sort order {order.order_id})", "sort_source_invalid"
+            expected, got = wrong
             raise Code.SORT_ORDER_INVALID(words, reason=reason, expected=expected, got=got, place=order.place)
 
 

@@ -16,7 +16,7 @@ _UPDATE_KEYS = _REF_KEYS | {"action", "ref-name"}
 def add_snapshot(draft: Draft, node: Node) -> None:
     """add-snapshot. The id must be new; from format 2 on the sequence number too, and from format 3 on the row ids."""
     snapshot_node = node.node("snapshot")
-    snapshot_node.text("manifest-list")
+    snapshot_node.text("manifest-list")  # required of new snapshots, as the operation is; old ones may lack both
     snapshot_node.node("summary").text("operation")
     snapshot = snapshots.parse_snapshot(snapshot_node)
     for parts, what in ((draft.schemas, "schema"), (draft.specs, "partition spec"), (draft.orders, "sort order")):

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from pvdm.errors import Code
 from pvdm.lake.format.json_document import Node, read_objects
-from pvdm.lake.format.schema.document import TableSchema, judge_version, parse_schema
+from pvdm.lake.format.schema.document import TableSchema, check_version, parse_schema
 from pvdm.lake.format.table import specs
 from pvdm.lake.format.table.draft import LAST_ADDED, Draft, Parts
 from pvdm.lake.format.table.metadata import check_uuid, require_format_version, strip_location
@@ -42,13 +42,13 @@ def upgrade_format_version(draft: Draft, node: Node) -> None:
 
 def add_schema(draft: Draft, node: Node) -> None:
     """add-schema. The last column id follows from the schema; the one that the client sends is not used."""
-    node.optional_integer("last-column-id")
+    node.optional_integer("last-column-id")  # raises unless it is a number
     put_schema(draft, parse_schema(node.node("schema")))
 
 
 def put_schema(draft: Draft, schema: TableSchema) -> int:
     """Add the schema unless the table has the same one. Returns its id."""
-    judge_version(schema, draft.format_version)
+    check_version(schema, draft.format_version)
     last = max(draft.last_column_id, schema.highest_field_id)
     schemas, same_id = draft.schemas, draft.schemas.find(schema)
     if same_id is not None and last == draft.last_column_id:
@@ -119,8 +119,8 @@ def _with_assigned_ids(draft: Draft, spec: specs.TableSpec) -> specs.TableSpec:
 def put_spec(draft: Draft, spec: specs.TableSpec) -> int:
     """Add the spec unless the table has the same one with any field ids. Returns its id."""
     schema = _require_schema(draft, draft.current_schema_id, spec.place)
-    specs.judge_spec_names(spec, schema)
-    specs.judge_spec(spec, schema)
+    specs.check_spec_names(spec, schema)
+    specs.check_spec(spec, schema)
     same_id = draft.specs.find(spec)
     if same_id is not None:
         # As in Iceberg's builder: -1 then means this spec, but only if this commit has added a spec before.
@@ -128,7 +128,7 @@ def put_spec(draft: Draft, spec: specs.TableSpec) -> int:
         return same_id
     spec_id = max(0, max(draft.specs, default=-1) + 1)
     ids = [field.field_id for field in spec.fields]
-    if draft.format_version == 1 and ids != [specs.PARTITION_ID_FIRST + at for at in range(len(ids))]:
+    if draft.format_version == 1 and ids != [specs.PARTITION_ID_FIRST + i for i in range(len(ids))]:
         expected, got = f"field ids from {specs.PARTITION_ID_FIRST} in steps of one", ", ".join(map(str, ids))
         reason = "spec_ids_not_sequential"
         raise Code.PARTITION_SPEC_INVALID(reason=reason, expected=expected, got=got, place=spec.place)
@@ -160,7 +160,7 @@ def add_sort_order(draft: Draft, node: Node) -> None:
 
 def put_order(draft: Draft, order: specs.TableOrder) -> int:
     """Add the sort order unless the table has the same one. Returns its id."""
-    specs.judge_order(order, _require_schema(draft, draft.current_schema_id, order.place))
+    specs.check_order(order, _require_schema(draft, draft.current_schema_id, order.place))
     same_id = draft.orders.find(order)
     if same_id is not None:
         draft.orders.last_added = same_id if draft.orders.last_added in draft.orders.added else None

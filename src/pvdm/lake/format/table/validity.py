@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from pvdm.errors import Code, PvdmError
 from pvdm.lake.format.json_document import LONG_LAST
-from pvdm.lake.format.schema.document import TableSchema, judge_version
+from pvdm.lake.format.schema.document import TableSchema, check_version
 from pvdm.lake.format.table import specs
 from pvdm.lake.format.table.snapshots import MAIN, RefType, Snapshot
 from pvdm.model.fields import CLOCK_SKEW_MAX_SECONDS
@@ -21,18 +21,18 @@ CLOCK_SKEW_MAX_MS: Final = CLOCK_SKEW_MAX_SECONDS * 1_000
 _Part = TypeVar("_Part", TableSchema, specs.TableSpec, specs.TableOrder)
 
 
-def judge(metadata: TableMetadata) -> None:
+def check(metadata: TableMetadata) -> None:
     """Raise the error of the first rule that the document breaks."""
-    _judge_numbers(metadata)
-    _judge_schemas(metadata)
-    _judge_specs(metadata)
-    _judge_orders(metadata)
-    _judge_snapshots(metadata)
-    _judge_refs(metadata)
+    _check_numbers(metadata)
+    _check_schemas(metadata)
+    _check_specs(metadata)
+    _check_orders(metadata)
+    _check_snapshots(metadata)
+    _check_refs(metadata)
     if repeated := find_repeated(key.key_id for key in metadata.encryption_keys):
         raise Code.TABLE_METADATA_INVALID(reason="encryption_key_duplicate", got=repeated, place="$.encryption-keys")
-    _judge_log(metadata, [entry.timestamp_ms for entry in metadata.snapshot_log], "snapshot")
-    _judge_log(metadata, [entry.timestamp_ms for entry in metadata.metadata_log], "metadata")
+    _check_log(metadata, [entry.timestamp_ms for entry in metadata.snapshot_log], "snapshot")
+    _check_log(metadata, [entry.timestamp_ms for entry in metadata.metadata_log], "metadata")
 
 
 def require_part(parts: Mapping[int, _Part], part_id: int, code: Code, reason: str, place: str) -> _Part:
@@ -43,7 +43,7 @@ def require_part(parts: Mapping[int, _Part], part_id: int, code: Code, reason: s
     return parts[part_id]
 
 
-def _judge_numbers(metadata: TableMetadata) -> None:
+def _check_numbers(metadata: TableMetadata) -> None:
     for key, number in (
         ("last-sequence-number", metadata.last_sequence_number),
         ("last-column-id", metadata.last_column_id),
@@ -54,24 +54,24 @@ def _judge_numbers(metadata: TableMetadata) -> None:
             raise Code.TABLE_METADATA_INVALID(words, reason="counter_negative", got=str(number), place=f"$.{key}")
 
 
-def _judge_schemas(metadata: TableMetadata) -> None:
+def _check_schemas(metadata: TableMetadata) -> None:
     if repeated := find_repeated(schema.schema_id for schema in metadata.schemas):
         raise Code.ICEBERG_SCHEMA_INVALID(reason="schema_id_duplicate", got=repeated, place="$.schemas")
     _ = metadata.current_schema  # raises if the table does not have it
     for schema in metadata.schemas:
-        judge_version(schema, metadata.format_version)
+        check_version(schema, metadata.format_version)
         if schema.highest_field_id > (last := metadata.last_column_id):
             raise _behind("last_column_id_behind", "last-column-id", schema.highest_field_id, last)
 
 
-def _judge_specs(metadata: TableMetadata) -> None:
+def _check_specs(metadata: TableMetadata) -> None:
     if repeated := find_repeated(spec.spec_id for spec in metadata.specs):
         raise Code.PARTITION_SPEC_INVALID(reason="spec_id_duplicate", got=repeated, place="$.partition-specs")
     current = metadata.current_schema
-    specs.judge_spec(metadata.default_spec, current)
+    specs.check_spec(metadata.default_spec, current)
     for spec in metadata.specs:
-        specs.judge_spec_names(spec, current)
-        specs.judge_spec_types(spec, current)
+        specs.check_spec_names(spec, current)
+        specs.check_spec_types(spec, current)
         if spec.fields and spec.highest_field_id > (last := metadata.last_partition_id):
             raise _behind("last_partition_id_behind", "last-partition-id", spec.highest_field_id, last)
 
@@ -81,13 +81,13 @@ def _behind(reason: str, key: str, highest_id: int, last: int) -> PvdmError:
     return Code.TABLE_METADATA_INVALID(reason=reason, expected=expected, got=got, place=f"$.{key}")
 
 
-def _judge_orders(metadata: TableMetadata) -> None:
+def _check_orders(metadata: TableMetadata) -> None:
     if repeated := find_repeated(order.order_id for order in metadata.sort_orders):
         raise Code.SORT_ORDER_INVALID(reason="sort_order_id_duplicate", got=repeated, place="$.sort-orders")
-    specs.judge_order(metadata.default_sort_order, metadata.current_schema)
+    specs.check_order(metadata.default_sort_order, metadata.current_schema)
 
 
-def _judge_snapshots(metadata: TableMetadata) -> None:
+def _check_snapshots(metadata: TableMetadata) -> None:
     if repeated := find_repeated(snapshot.snapshot_id for snapshot in metadata.snapshots):
         raise Code.SNAPSHOT_INVALID(reason="snapshot_id_duplicate", got=repeated, place="$.snapshots")
     for snapshot in metadata.snapshots:
@@ -107,7 +107,7 @@ def _ahead(reason: str, expected: str, got: str, snapshot: Snapshot) -> PvdmErro
     return Code.SNAPSHOT_INVALID(reason=reason, expected=expected, got=got, place=snapshot.place)
 
 
-def _judge_refs(metadata: TableMetadata) -> None:
+def _check_refs(metadata: TableMetadata) -> None:
     current = metadata.current_snapshot_id
     if current is not None and metadata.snapshot(current) is None:
         raise Code.SNAPSHOT_INVALID(reason="current_snapshot_unknown", got=str(current), place="$.current-snapshot-id")
@@ -122,7 +122,7 @@ def _judge_refs(metadata: TableMetadata) -> None:
             raise Code.REF_INVALID(words, reason="ref_target_unknown", got=got, place=f"$.refs[{name[:64]!r}]")
 
 
-def _judge_log(metadata: TableMetadata, times: Sequence[int], what: str) -> None:
+def _check_log(metadata: TableMetadata, times: Sequence[int], what: str) -> None:
     """Raise unless the log's times ascend, up to the table's last update, within the allowed clock skew."""
     place = f"$.{what}-log"
     last = len(times) - 1

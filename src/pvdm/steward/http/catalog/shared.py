@@ -24,7 +24,7 @@ from pvdm.errors import Code, InputError, PvdmError, StateUnknownError
 from pvdm.lake.format.json_document import Json, Node, dump_json, parse_json
 from pvdm.ledger.catalog.namespaces import Levels
 from pvdm.ledger.record.tokens import Grant
-from pvdm.steward.http.body import invalid_request
+from pvdm.steward.http.body import invalid_request_error
 from pvdm.steward.http.dependencies import Caller, NotaryPart, notary_of
 from pvdm.steward.http.request import context_of, decode_name, grant_of, header
 
@@ -53,8 +53,8 @@ async def _table(table: Annotated[str, Path()]) -> str:
 
 async def _body(request: Request) -> Node:
     # A small body is parsed in less time than it takes to start a thread.
-    small = len(context_of(request.scope).body) <= BODY_PARSED_INLINE_MAX_BYTES
-    return json_body(request) if small else await run_sync(json_body, request)
+    is_small = len(context_of(request.scope).body) <= BODY_PARSED_INLINE_MAX_BYTES
+    return json_body(request) if is_small else await run_sync(json_body, request)
 
 
 def json_body(request: Request) -> Node:
@@ -63,7 +63,7 @@ def json_body(request: Request) -> Node:
 
 
 def requested_table(request: Request) -> tuple[Catalog, Grant, Levels, str]:
-    """Of a request on the fast path (`routes`): the catalog, the caller's grant, and the table's namespace and name."""
+    """The catalog, the caller's grant, the table's namespace and its name, for routes that FastAPI does not call."""
     notary, grant = notary_of(request), grant_of(request)
     levels = parse_levels(decode_name(request.path_params["namespace"]))
     return notary.catalog, grant, levels, require_name(decode_name(request.path_params["table"]), "the table's name")
@@ -77,7 +77,7 @@ def requested_snapshots(request: Request) -> SnapshotMode:
         return _LoadQuery.model_validate(dict(request.query_params)).snapshots
     except ValidationError as error:
         errors = error.errors(include_url=False, include_input=False, include_context=False)
-        raise invalid_request([{**each, "loc": ("query", *each["loc"])} for each in errors]) from None
+        raise invalid_request_error([{**each, "loc": ("query", *each["loc"])} for each in errors]) from None
 
 
 class _LoadQuery(BaseModel):
@@ -118,7 +118,7 @@ class IdempotentCall:
         """Do the work and return its response. For a repetition, even a concurrent one, call only `respond_again`."""
         key = self._idempotency_key()
         response = work(None) if key is None else self._work_once(key, work, respond_again)
-        with failures_mean_state_unknown():
+        with failures_mean_state_unknown():  # the work is done
             fault.point("catalog.before_answer")
         return response
 
@@ -150,7 +150,7 @@ class IdempotentCall:
             except StateUnknownError:
                 raise  # the ledger cannot tell either whether the work was done
             except PvdmError:
-                # A concurrent repetition may have done the work. Then its change is why this request failed.
+                # A concurrent repetition may have done the work, and its change may be why this request failed.
                 earlier = self.catalog.requests.find_earlier(key)
                 if earlier is None:
                     raise
@@ -166,7 +166,7 @@ CallPart: TypeAlias = Annotated[IdempotentCall, Depends(_call)]
 
 
 def responder_from_pointer(respond: Callable[[Sequence[Json]], Response]) -> RespondAgain:
-    """A function that responds to a repeated request. It needs the one pointer that the first request stored."""
+    """A function that answers a repetition: `respond` gets the one pointer (metadata file) that the first call set."""
 
     def respond_again(facts: Mapping[str, object]) -> Response:
         pointers = facts.get("pointers")
@@ -209,7 +209,7 @@ def names_page(levels: Levels, list_names: Callable[..., list[str]], token: str 
     return json_response(body)
 
 
-def _page_start(token: str | None) -> Json:
+def _decode_page_token(token: str | None) -> Json:
     """The last row of the previous page, from the page token; None for the first page."""
     if not token:
         return None
@@ -222,22 +222,22 @@ def _page_start(token: str | None) -> Json:
 
 def after_name(token: str | None) -> str | None:
     """The name after which the page begins; None for the first page. Raises `page_token_invalid`."""
-    found = _page_start(token)
-    if found is None:
+    last = _decode_page_token(token)
+    if last is None:
         return None
-    if not isinstance(found, str):
+    if not isinstance(last, str):
         raise Code.REQUEST_INVALID(reason="page_token_invalid")
-    return require_name(found, "the page token's name")
+    return require_name(last, "the page token's name")
 
 
 def after_levels(token: str | None) -> Levels | None:
     """The namespace after which the page begins; None for the first page. Raises `page_token_invalid`."""
-    found = _page_start(token)
-    if found is None:
+    last = _decode_page_token(token)
+    if last is None:
         return None
-    if not isinstance(found, list):
+    if not isinstance(last, list):
         raise Code.REQUEST_INVALID(reason="page_token_invalid")
-    return require_levels([str(level) for level in found])
+    return require_levels([str(level) for level in last])
 
 
 def identifier(node: Node) -> tuple[Levels, str]:

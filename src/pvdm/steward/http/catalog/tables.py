@@ -142,7 +142,7 @@ def drop(
 
 
 def _purge_response(table: str, left: Leftover | None) -> Response:
-    """An empty response, or `purge_incomplete` if files are left. It is not raised: the table is dropped either way."""
+    """An empty response, or `purge_incomplete` if files are left; not raised, since the table is dropped either way."""
     if left is None:
         return shared.empty_response()
     log_warning("purge_left", place=left.place, why=left.why)
@@ -182,7 +182,7 @@ def _table_response(response: TableResponse) -> Response:
 
 
 def _repetition_responder(call: shared.IdempotentCall, levels: Levels, name: str) -> shared.RespondAgain:
-    """A function that responds to a repetition with the table as the first request left it."""
+    """A function that answers a repetition (the same idempotency key) with the table as the first request left it."""
 
     def respond(pointer: Sequence[Json]) -> Response:
         state = call.catalog.tables.state_of_repeated_request(call.grant, pointer, levels, name)

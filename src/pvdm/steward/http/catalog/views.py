@@ -116,6 +116,6 @@ def _changed_response(state: ViewState) -> Response:
 
 
 def _repetition_responder(call: shared.IdempotentCall, levels: Levels, name: str) -> shared.RespondAgain:
-    """A function that responds to a repetition with the view as the first request left it."""
+    """A function that answers a repetition (the same idempotency key) with the view as the first request left it."""
     load_state = call.catalog.views.state_of_repeated_request
     return shared.responder_from_pointer(lambda pointer: _view_response(load_state(call.grant, pointer, levels, name)))

@@ -62,7 +62,7 @@ def receipts(
 def statements(
     notary: NotaryPart, grant: Caller, table: FullName, size: LogSize, ids: Annotated[str, Query(pattern=_IDS)]
 ) -> LoggedList:
-    """The table's proofs and overrides with these ids (joined by commas): the first ones up to a size limit, or one."""
+    """The table's proofs and overrides with these ids (joined by commas): as many as fit a size limit, at least one."""
     found = notary.audits.read_statements(grant, *_split_name(table), ids.split(","), size=size)
     return LoggedList(statements=tuple(map(_logged_view, found)))
 

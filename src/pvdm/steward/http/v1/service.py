@@ -91,7 +91,7 @@ def steward(notary: NotaryPart) -> api.StewardInfo:
 
 
 async def _may_see_details(request: Request, lookup: LookupPart) -> bool:
-    """Whether the caller's token may read /metrics. /readyz is public, so the door has not checked the token."""
+    """Whether the caller's token may read /metrics. /readyz is public, so the middleware has not checked the token."""
     try:
         grant = await lookup(bearer_token(request.scope), peer_of(request.scope))
         require_allowed(RULES["GET", "/metrics"], grant, {})

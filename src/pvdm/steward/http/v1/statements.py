@@ -102,6 +102,7 @@ def challenge(
     body: Annotated[api.AttestationChallengeRequest, body_of(api.AttestationChallengeRequest)],
 ) -> api.Challenge:
     """Keys for an attestation of one source snapshot, which the source signs; a repetition returns the same keys."""
+    # The model `fingerprints` iterates over its fields.
     given = [(ProjectionName(name), text) for name, text in body.fingerprints if text is not None]
     return notary.attestations.challenge(
         grant,

@@ -61,14 +61,13 @@ def jobs(notary: NotaryPart, limit: PageRows = 100) -> api.JobList:
     order = (api.JobState.FAILED, api.JobState.WAITING, api.JobState.RUNNING, api.JobState.QUEUED)
     listed = sorted(notary.jobs.list_jobs(), key=lambda job: order.index(job.state))[:limit]
     subjects = list_tables_and_workloads(notary.ledger, [job.subject for job in listed])
-    return api.JobList(
-        jobs=tuple(
-            api.ListedJob(
-                **dict(job_view(job)), kind=job.kind.value, subject=job.subject, table=table, workload_id=workload_id
-            )
-            for job, (table, workload_id) in zip(listed, subjects, strict=True)
+    views = [
+        api.ListedJob(
+            **dict(job_view(job)), kind=job.kind.value, subject=job.subject, table=table, workload_id=workload_id
         )
-    )
+        for job, (table, workload_id) in zip(listed, subjects, strict=True)
+    ]
+    return api.JobList(jobs=tuple(views))
 
 
 @router.get("/v1/workloads/{workload_id}")
@@ -136,7 +135,10 @@ async def attempt(
     attempt_id: AttemptId,
     wait: Annotated[int, Query(ge=0, le=WAIT_MAX_SECONDS)] = 0,
 ) -> api.AttemptView:
-    """One attempt. With `wait`: once it ended, waits for other chunks or its job failed, or after so many seconds."""
+    """One attempt. With `wait`, the response comes when the attempt is settled, at the latest after so many seconds.
+
+    Settled: the attempt has ended, waits for other chunks of its workload, or its job has failed.
+    """
     seconds = min(wait, notary.config.service.limits.request_seconds)
     return await long_polls.attempt(grant, attempt_id, seconds)
 
@@ -214,11 +216,10 @@ def remove_quarantined(
 ) -> api.QuarantineRemovalList:
     """Delete the files of these attempts; nothing is deleted if one of the attempts may still be published."""
     removed = notary.quarantine.remove(grant, body.attempt_ids, body.reason)
-    return api.QuarantineRemovalList(
-        removed=tuple(
-            api.QuarantineRemovalView(
-                attempt_id=each.attempt_id, files=each.files, bytes=each.size_bytes, name=each.name, reason=each.reason
-            )
-            for each in removed
+    views = [
+        api.QuarantineRemovalView(
+            attempt_id=each.attempt_id, files=each.files, bytes=each.size_bytes, name=each.name, reason=each.reason
         )
-    )
+        for each in removed
+    ]
+    return api.QuarantineRemovalList(removed=tuple(views))
