@@ -411,8 +411,8 @@ def test_the_domain_of_a_proof_that_is_not_there_is_an_error(unit: Unit) -> None
     assert caught.value.reason == "proof_unknown"
 
 
-def test_a_workload_whose_publication_the_restored_ledger_had_lost_is_not_opened_again(unit: Unit) -> None:
-    receipt = ReceiptRecord(hex64("receipt"), "orders-1", "t-1", "900")
+def test_a_workload_that_was_published_after_the_backup_is_not_opened_again(unit: Unit) -> None:
+    receipt = ReceiptRecord(hex64("receipt"), "lost-1", "t-1", "900")
     receipts.put(unit, receipt, b"receipt", log_index=append_entry(unit))
     restores.put_used_chunk(unit, "lost-1", "a", snapshot_id="900", receipt_id=hex64("receipt"))
     with pytest.raises(VerificationError) as caught:

@@ -23,7 +23,7 @@ fn malformed(expected: impl Into<String>, got: impl Into<String>) -> VariantFaul
     variant_fault("variant_malformed", expected, got)
 }
 
-/// Appends the cell of a variant whose own depth is `depth`.
+/// Appends the cell (tag, length and bytes) of a variant whose own depth is `depth`.
 pub fn push_variant(out: &mut Vec<u8>, metadata: &[u8], value: &[u8], mode: Mode, depth: usize) -> Result<()> {
     let writer = Writer { names: read_names(metadata)?, mode };
     push_nested(out, TAG_VARIANT, |out| writer.put(out, value, depth + 1))
@@ -42,7 +42,10 @@ fn read_names(metadata: &[u8]) -> Result<Vec<&str>> {
     let offsets = reader.numbers(size.checked_add(1), width)?;
     let bytes = reader.0;
     if offsets[0] != 0 || offsets[size] != bytes.len() {
-        return Err(malformed(format!("{} dictionary bytes", offsets[size]), format!("{}", bytes.len())));
+        return Err(malformed(
+            format!("offsets from 0 to {}", bytes.len()),
+            format!("{} to {}", offsets[0], offsets[size]),
+        ));
     }
     let names = offsets
         .windows(2)
@@ -185,7 +188,8 @@ impl Writer<'_> {
         let offsets = reader.numbers(size.checked_add(1), width)?;
         let bytes = reader.0;
         if offsets[0] != 0 || offsets[size] != bytes.len() {
-            return Err(malformed(format!("{} bytes of elements", offsets[size]), bytes.len().to_string()));
+            let got = format!("{} to {}", offsets[0], offsets[size]);
+            return Err(malformed(format!("offsets from 0 to {}", bytes.len()), got));
         }
         push_nested(out, TAG_LIST, |out| {
             offsets.windows(2).try_for_each(|pair| {
@@ -212,6 +216,7 @@ impl Writer<'_> {
         }
         let mut fields =
             names.into_iter().zip(values).map(|(n, v)| Ok((self.normalize(n)?, v))).collect::<Result<Vec<_>>>()?;
+        // Normalizing can change the order of names, and make two of them equal.
         fields.sort_by(|(a, _), (b, _)| a.cmp(b));
         if fields.windows(2).any(|pair| matches!(pair, [(a, _), (b, _)] if a == b)) {
             return Err(variant_fault("variant_key_duplicate", "distinct names", "one twice"));
@@ -239,6 +244,7 @@ fn split_values<'a>(offsets: &[usize], bytes: &'a [u8]) -> Result<Vec<&'a [u8]>>
     Ok(starts
         .iter()
         .map(|start| {
+            // There is one: the borders are distinct, and the last one is none of the starts.
             let next = borders[borders.partition_point(|border| border <= start)];
             &bytes[*start..next]
         })

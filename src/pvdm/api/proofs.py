@@ -67,6 +67,7 @@ def _read_envelope(value: object) -> bytes:
     raise PydanticCustomError("envelope", "Input should be an envelope in JSON")
 
 
+# Sent as the JSON object whose bytes these are. Envelopes that the Steward sends have no unknown fields.
 EnvelopeBytes: TypeAlias = Annotated[
     bytes, PlainValidator(_read_envelope), PlainSerializer(Envelope.model_validate_json, return_type=Envelope)
 ]
@@ -88,7 +89,7 @@ class Fingerprints(RequestModel):
 
 
 class AttestationChallengeRequest(RequestModel):
-    """The snapshot that a source will attest. The source draws the nonce, so it may repeat the request."""
+    """The snapshot that a source will attest. The source draws the nonce: the same request again gets the same keys."""
 
     nonce: RandomHex
     catalog: Annotated[str, Field(min_length=1, max_length=256, pattern=PLAIN)]
@@ -129,7 +130,7 @@ class ProofView(ResponseModel):
 
 
 class ProofList(ResponseModel):
-    """Proofs, newest first; the next page begins `after` the last log index."""
+    """Proofs, newest first. The next page goes back from the last log index of this one, sent as `after`."""
 
     proofs: tuple[ProofView, ...]
 
@@ -160,7 +161,7 @@ def _drop_unknown_projections(value: object) -> object:
 def _read_keys(
     pairs: Mapping[ProjectionWord, ProjectionKeysView], info: ValidationInfo
 ) -> dict[ProjectionName, ProjectionKeys]:
-    # The epoch is a field of the model itself (`Challenge`) or of its context (`OpenedProof`).
+    # The epoch is a field of the model itself (`Challenge`) or of its field `context` (`OpenedProof`).
     epoch: int | None = info.data["epoch"] if "epoch" in info.data else getattr(info.data.get("context"), "epoch", None)
     if epoch is None:
         raise PydanticCustomError("keys", "Input should be keys of an epoch")
@@ -194,7 +195,7 @@ class OpenedContext(ResponseModel):
     nonce: RandomHex
     mode: Literal["stored", "portable"]
     fingerprints: Annotated[dict[ProjectionName, Sha256], BeforeValidator(_drop_unknown_projections)]
-    intent_root: Sha256
+    intent_root: Sha256  # the hash over all frozen files of the source
     staged_root: Sha256
 
 

@@ -23,7 +23,7 @@ from pvdm.ledger.clock import LedgerClock
 UPSTREAM_STALE_MAX_SECONDS: Final = 600
 """For this long after a state was seen, a state with a lower sequence number counts as a cache's stale answer."""
 PlaceCheck = Callable[[Location, Levels | None], None]
-"""Raises if the location overlaps the Steward's or, with levels, the folder of a namespace that is not below them."""
+"""Raises if the location overlaps a place of the Steward or, if levels are given, a namespace's folder outside them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +78,12 @@ class Upstreams:
         if mount is not None:
             message = f"cannot {operation}: the namespace belongs to the upstream catalog {mount.name}"
             hint = "nothing was changed; tables of an upstream are created, renamed and dropped there"
-            raise Code.UPSTREAM_OWNED(message, got="one through this catalog", hint=hint)
+            raise Code.UPSTREAM_OWNED(message, got="a change through this catalog", hint=hint)
 
     def require_namespace(self, levels: Levels) -> None:
-        """Raise if the namespace belongs to an upstream that lacks it. The mount's own namespace always exists."""
+        """Raise if the namespace belongs to an upstream that lacks it."""
         mount = self.mount_of(levels)
-        there = () if mount is None else _upstream_levels(mount, levels)
+        there = () if mount is None else _upstream_levels(mount, levels)  # (): the whole upstream, which exists
         if mount is not None and there and not mount.upstream.has_namespace(there):
             message = f"the upstream catalog {mount.name} has no such namespace"
             expected = namespaces.dotted_name(there)
@@ -121,7 +121,7 @@ class Upstreams:
         seen = mount.upstream.load(identifier)
         found = str(seen.metadata.table_uuid).lower()
         if found != row.table_uuid:
-            raise self._drop_if_unprotected(row, found)
+            raise self._replaced_error(row, found)
         if parse_location(seen.metadata.location) != parse_location(row.location):
             message, got = f"the upstream has moved the table {row.name} to another place", seen.metadata.location[:200]
             raise Code.UPSTREAM_WRONG(message, reason="upstream_location_changed", expected=row.location, got=got)
@@ -182,7 +182,7 @@ class Upstreams:
                 namespace_id=namespace.namespace_id,
                 name=name,
                 domain=namespace.domain,
-                table_uuid=str(seen.metadata.table_uuid),
+                table_uuid=str(seen.metadata.table_uuid).lower(),
                 location=seen.metadata.location,
                 pointer=pointer,
                 contract_hash=namespace.protected_by,
@@ -213,7 +213,7 @@ class Upstreams:
         for each in (place, parse_location(seen.metadata_location)):
             self._check_place(each, None)
 
-    def _drop_if_unprotected(self, row: TableRow, found: str) -> PvdmError:
+    def _replaced_error(self, row: TableRow, found: str) -> PvdmError:
         """The error for a table that the upstream has replaced. The row of an unprotected table is dropped."""
         if row.protected or self._clock is None:
             message = f"the upstream shows another table as {row.name}"
@@ -245,6 +245,7 @@ class Upstreams:
 
 
 def _pointer_of(seen: UpstreamState) -> Pointer:
+    # The hash of the document as the upstream showed it: the bytes of its file are not read.
     return Pointer(seen.metadata_location, hashlib.sha256(seen.metadata.to_bytes()).hexdigest())
 
 

@@ -36,14 +36,14 @@ class WorkCalls(Calls):
         return self._get("/v1/newest-workloads", work.NewestWorkloads, page_query(None, limit))
 
     def workload(
-        self, workload_id: str, *, chunks_after: int = 0, limit: int = PAGE_ROWS_MAX, newest: bool = True
+        self, workload_id: str, *, chunks_after: int = 0, limit: int = PAGE_ROWS_MAX, look_up_source: bool = True
     ) -> work.WorkloadDetail:
         """One workload with the chunks of its plan after the first `chunks_after`, their attempts and publications.
 
-        Without `newest` the Steward does not look up the source's newest snapshot.
+        Without `look_up_source` the Steward does not look up the source's newest snapshot.
         """
         query = page_query(None, limit) | {"chunks_after": number_text(chunks_after, "number of chunks")}
-        query["newest"] = None if newest else "false"
+        query["newest"] = None if look_up_source else "false"
         return self._get(_workload_path(workload_id), work.WorkloadDetail, query)
 
     def open_workload(self, workload_id: str, table: str, parameters: Mapping[str, str]) -> work.WorkloadView:

@@ -18,7 +18,7 @@ from typing import Any, Final, TypeAlias
 import pyarrow as pa
 from pyarrow import lib
 
-from pvdm.errors import Code, InputError, PvdmError
+from pvdm.errors import Code, PvdmError
 
 _OFFSET_LISTS: Final = {lib.Type_LIST: "i", lib.Type_LARGE_LIST: "q", lib.Type_MAP: "i"}  # letters of `struct`
 _VIEW_LISTS: Final = {lib.Type_LIST_VIEW: "i", lib.Type_LARGE_LIST_VIEW: "q"}
@@ -103,7 +103,7 @@ def _translate_column(translate: Translation, inner: Column) -> Column:
         inner_at = translate(at)
         return inner_at is None or inner.is_null(inner_at)
 
-    if inner.span is not _not_readable:
+    if inner.span is not _not_readable:  # a list or map; its parts are read at positions of the span
         return Column(is_null, span=lambda at: inner.span(translate(at)), parts=inner.parts)
     parts = {name: _translate_column(translate, part) for name, part in inner.parts.items()}
     return Column(is_null, value=lambda at: inner.value(translate(at)), parts=parts)
@@ -178,7 +178,7 @@ def _nulls(array: Any) -> Callable[[int], bool]:
     return lambda at: not valid(at)
 
 
-# Arrow types by the format letter, in Python's `struct`, of their integers or of the bits of their floats.
+# By letter of Python's `struct`: the Arrow types whose integers, or whose floats' bits, have this format.
 _STORED_AS: Final[dict[str, tuple[Any, ...]]] = {
     "b": (lib.Type_INT8,),
     "h": (lib.Type_INT16,),
@@ -252,7 +252,7 @@ def _to_days(milliseconds: int) -> int:
     days, rest = divmod(milliseconds, DAY_MILLISECONDS)
     if rest:
         message, got = "the date is not a whole day", f"{rest} ms after it"
-        raise InputError(Code.VALUE_OUT_OF_RANGE, message, expected="midnight", got=got)
+        raise Code.VALUE_OUT_OF_RANGE(message, expected="midnight", got=got)
     return require_within(days, bits=32)
 
 
@@ -260,7 +260,7 @@ def require_within(number: int, *, bits: int) -> int:
     """The number. Raises if it does not fit into a signed integer of this many bits."""
     if not -(1 << bits - 1) <= number < 1 << bits - 1:
         message, expected = "the value is out of the type's range", f"a signed integer of {bits} bits"
-        raise InputError(Code.VALUE_OUT_OF_RANGE, message, expected=expected, got=str(number))
+        raise Code.VALUE_OUT_OF_RANGE(message, expected=expected, got=str(number))
     return number
 
 

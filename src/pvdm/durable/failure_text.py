@@ -211,7 +211,7 @@ def staging_error(error: BaseException, reason: str, attempt: AttemptView) -> Ba
     An attempt that ended with another reason than `reason`, this run's, was ended by another caller.
     """
     if attempt.state is not AttemptState.ROLLED_BACK or attempt.reason != reason:
-        return taken_over_error(attempt, job=_summary(error, 300))
+        return ended_elsewhere_error(attempt, job=_summary(error, 300))
     if isinstance(error, _SELF_EXPLAINING) or not isinstance(error, Exception):
         return error
     summary = _summary(error, 300)
@@ -223,7 +223,7 @@ def staging_error(error: BaseException, reason: str, attempt: AttemptView) -> Ba
     return Code.JOB_FAILED(got=summary, **_job_line(error))
 
 
-def taken_over_error(attempt: AttemptView, **details: str) -> PvdmError:
+def ended_elsewhere_error(attempt: AttemptView, **details: str) -> PvdmError:
     """The error for an attempt that another caller has ended or continues."""
     what = f"attempt {attempt.number} at chunk {attempt.chunk_id}"
     if attempt.state is AttemptState.ROLLED_BACK and attempt.reason != TAKEN_OVER:

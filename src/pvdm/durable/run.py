@@ -38,7 +38,9 @@ PROBLEM_TRIES: Final = 5
 WAIT_SECONDS: Final = 20.0  # how long one call waits for the end of an attempt
 _FIRST_REASON: Final = "the first attempt"
 _RETRY_REASON: Final = "taken up again"
-_UNCHANGED_NOTE: Final = "partitions without a selected row stay as they are; declare boundary.partition to empty one"
+_UNCHANGED_NOTE: Final = (
+    "partitions without a selected row stay as they are; declare boundary.partition to delete all rows of one"
+)
 
 MakeRows = Callable[[Chunk], Any]
 """Makes a chunk's rows, in the form that the stager needs."""
@@ -236,16 +238,16 @@ class Run:
                 raise
             attempt = self._client.attempt(attempt.attempt_id)
             self._attempts[chunk.chunk_id] = attempt
-            raise failure_text.taken_over_error(attempt) from error
+            raise failure_text.ended_elsewhere_error(attempt) from error
 
     def _attempts_exhausted_hint(self, chunk: ChunkView, attempt: AttemptView) -> str:
         """The next step if no attempt at the chunk is left; else empty."""
         failed_max = self._bound.contract.governance.attempts_max
         if attempt.number < min(failed_max, ROLLED_BACK_MAX):
-            return ""
+            return ""  # fewer attempts, of both kinds together, than either limit
         workload_id, index = self._workload.workload_id, self._plan_indexes[chunk.chunk_id]
         try:
-            attempts = self._client.workload(workload_id, chunks_after=index, limit=1, newest=False).attempts
+            attempts = self._client.workload(workload_id, chunks_after=index, limit=1, look_up_source=False).attempts
         except PvdmError:
             return f"`pvdm status --workload-id {workload_id}` shows whether the chunk may be attempted again"
         return failure_text.attempts_exhausted_hint(workload_id, attempts, failed_max=failed_max)
@@ -258,7 +260,7 @@ class Run:
         self._attempts[chunk.chunk_id] = attempt
         while not attempt.settled or (until_published and attempt.waiting):
             problem = attempt.problem
-            if problem is not None or not until_published:  # of a proved attempt only the end is reported
+            if problem is not None or not until_published:  # of a proved attempt, only problems and the end
                 self._report(chunk, Activity.VERIFYING, attempt, problem=None if problem is None else problem.message)
             require_progress(attempt)
             if until_published and attempt.waiting:
@@ -268,14 +270,14 @@ class Run:
                 time.sleep(0.2)  # the next call does not wait, since a waiting attempt is settled
             attempt = self._client.await_attempt(attempt.attempt_id, seconds=WAIT_SECONDS)
         if attempt.state not in _FINAL_ACTIVITIES and not attempt.waiting:
-            raise failure_text.stuck_error(attempt)
+            raise failure_text.stuck_error(attempt)  # settled, because the Steward's job has failed
         self._attempts[chunk.chunk_id] = attempt  # before the report, which counts published chunks
         self._report(chunk, _FINAL_ACTIVITIES.get(attempt.state, Activity.WAITING), attempt)
         return attempt
 
     def _find_failed(self) -> tuple[ChunkView, AttemptView] | None:
         """The first chunk whose last attempt has ended unpublished, and that attempt; else None."""
-        workload = self._client.workload(self._workload.workload_id, limit=1, newest=False).workload
+        workload = self._client.workload(self._workload.workload_id, limit=1, look_up_source=False).workload
         if not _UNPUBLISHED & {each.state for each in workload.chunk_states}:
             return None
         for chunk in self._read_plan():  # all of them, since the gate may refuse any chunk
@@ -292,7 +294,7 @@ class Run:
             return VerificationFailed(self._workload.workload_id, self._table, self._outcomes(), error, moved, before)
         if attempt.refusal is not None:
             return self._rolled_back_outcome(failure_text.no_verdict_error(attempt, earlier=self._failed_before))
-        return self._rolled_back_outcome(failure_text.taken_over_error(attempt))
+        return self._rolled_back_outcome(failure_text.ended_elsewhere_error(attempt))
 
     def _refresh_source_move(self) -> SourceMoved | None:
         """Read the source's newest snapshot again: rows may have come after the run began."""
@@ -349,7 +351,7 @@ def _stage_limit(seconds: float | None, expires_at: int) -> float | None:
 def publish_override(client: StewardClient, override_id: str, watch: Watch = ignore_progress) -> Outcome:
     """Publish the bytes that an accepted override names, as an operator, and wait for the outcome.
 
-    The same call again waits for the same attempt.
+    The same call again waits for the same attempt while it is live; after one that ended unpublished, it makes another.
     """
     attempt = client.publish_override(override_id)
     published_before = attempt.state is AttemptState.COMMITTED

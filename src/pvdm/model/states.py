@@ -103,15 +103,21 @@ _NEW_NONCE: Final = "the attempt gets a new nonce, and the old one is ABORTED"
 _ATTEMPT_STEPS: Final = (
     Transition("STAGING", "VERIFYING", f"the job has finished writing; {_NEW_NONCE}"),
     Transition(
-        "STAGING", "ROLLED_BACK", "its producer, a later run or the Steward aborts it, or its workload is abandoned"
+        "STAGING",
+        "ROLLED_BACK",
+        "its producer or the Steward aborts it, another run takes over the workload, or the workload is abandoned",
     ),
     Transition(
         "VERIFYING",
         "COMMITTING",
-        "the verdict is PASS, or break-glass waives the FAIL; it stages the failed files again, as a new attempt",
+        "the verdict is PASS, or an override waives the FAIL of this attempt, which stages failed files again",
     ),
     Transition("VERIFYING", "VERIFICATION_FAILED", "the verdict is FAIL, and no override waives it"),
-    Transition("VERIFYING", "ROLLED_BACK", "its workload is abandoned, or the source does not fit the contract"),
+    Transition(
+        "VERIFYING",
+        "ROLLED_BACK",
+        "its workload is abandoned, or the pinned source is gone, outdated or does not fit the contract",
+    ),
     Transition("COMMITTING", "COMMITTED", "published"),
     Transition("COMMITTING", "VERIFICATION_FAILED", "the gate refuses, and a new verification cannot change that"),
     Transition(

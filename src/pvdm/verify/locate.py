@@ -1,9 +1,9 @@
-"""Locates the wrong rows of a FAIL, in two passes over both sides, linear in time and bounded in memory.
+"""Locates the wrong rows of a FAIL, in two passes over both sides, with bounded memory.
 
-Pass one hashes identities into buckets and computes, per bucket, intent minus staged. Pass two collects the rows of the
-buckets that differ, in memory or, if there are many, in a spool file. It sorts them, and finds the missing, added,
-duplicated and modified ones. All hashes use a random key that is used once and never disclosed. Row hashes under an
-attempt's key would allow forgeries.
+Pass one puts rows into buckets by the hash of their identity. A bucket holds the sum of the intended rows' hashes less
+that of the staged rows'. Pass two collects and sorts the rows of buckets whose sum is not zero, in memory or, if they
+are many, in a spool file. So it finds the missing, added, duplicated and modified rows. All hashes use a random key
+that is used once and never disclosed: row hashes under an attempt's key would allow forgeries.
 """
 
 from __future__ import annotations
@@ -90,10 +90,10 @@ class LocateLimits:
 
 
 class KernelSearch:
-    """The kernel's search for the wrong rows of one attempt.
+    """The search for the wrong rows of one attempt, by the kernel (native code).
 
     `intent` has a function for each source file that returns its rows, in the same order at each call. `staged` has a
-    function for each staged file that returns its frozen bytes.
+    function for each staged file that returns the bytes that would be published.
     """
 
     def __init__(
@@ -119,8 +119,8 @@ class KernelSearch:
     def run(self, intent_rows: int, staged_rows: int) -> dict[str, Any]:
         """Run both passes and return the kernel's result: `fields`, `compared`, and an object for each failure class.
 
-        It has the number of wrong `rows`, these by file number (`files`), and `samples`: each with the numbers of its
-        file and row (`at`), how many `rows` it stands for, and the `fields` that differ.
+        An object has the number of wrong `rows`, their number by file (`files`), and `samples`: each with the numbers
+        of its file and row (`at`), how many `rows` it stands for, and the `fields` that differ.
         """
         from pvdm.digest.kernel import BucketDifferences
 
@@ -185,7 +185,9 @@ def _require_explained(found: dict[str, Any], difference: int) -> None:
     surplus = counts["added"] + counts["duplicated"] - counts["missing"]
     if surplus != difference or not any(counts.values()):
         expected = f"staged minus intent: {difference}"
-        raise Code.BUG(reason="locate_inconsistent", expected=expected, got=str(surplus))
+        raise Code.BUG(
+            reason="locate_inconsistent", expected=expected, got=f"{surplus}, of {sum(counts.values())} wrong rows"
+        )
 
 
 def locate(
@@ -212,7 +214,7 @@ def locate(
 
 
 def shorten(located: WrongRows) -> WrongRows:
-    """Drop sample keys until the document is within its size limit. If that is not enough, keep only counts."""
+    """Drop sample keys until the document is within its size limit. If need be, keep only counts and files."""
     samples = max((len(each.samples) for each in located.classes), default=0)
     while len(canonical_json.dump(located.to_json())) > LOCATED_MAX_BYTES:
         if not samples:
@@ -229,7 +231,7 @@ def _side_of(failure: FailureClass) -> Side:
 
 
 class _Locator:
-    """Locates the rows of one attempt. The kernel returns numbers of files and rows; these become names and keys."""
+    """Locates the rows of one attempt. The kernel names files and rows by number; these become names and keys."""
 
     def __init__(
         self,
@@ -254,7 +256,7 @@ class _Locator:
         self._search = KernelSearch(
             inputs.plan,
             [partial(self._intended_rows, intent, each) for each in self._source_files],
-            [partial(self._frozen_bytes, each) for each in staged],
+            [partial(self._published_bytes, each) for each in staged],
             threads=threads,
             limits=limits,
         )
@@ -318,7 +320,7 @@ class _Locator:
         with translate_read_errors():
             yield from intent.rows(file, self._fetch_source)
 
-    def _frozen_bytes(self, file: ReadFile) -> bytes:
+    def _published_bytes(self, file: ReadFile) -> bytes:
         """The bytes of a staged file, read at its published path: the Steward's copy if there is one."""
         return self._files.fetch_frozen(HashedFile(file.added.published_path, *file.added.published_size_and_hash)).data
 
@@ -330,7 +332,7 @@ class _Locator:
             intent = Intent(inputs.bound, inputs.source, inputs.chunk, narrow, self._identity.names)
             return self._intended_rows(intent, self._source_files[file])
         other_columns = every_id(plan.schema) - every_id(self._identity)
-        return read_batches(self._frozen_bytes(self._staged[file]), self._identity, other_columns)
+        return read_batches(self._published_bytes(self._staged[file]), self._identity, dropped=other_columns)
 
     def _source_partition(self, file: ScanFile) -> str | None:
         """Values of partition fields with the identity transform; other transforms are not shown."""

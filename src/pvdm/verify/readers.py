@@ -48,12 +48,12 @@ class SourceItem:
     """One data file of the source, and the frozen files to fetch for it: itself and its delete files."""
 
     file: ScanFile
-    frozen: tuple[HashedFile, ...]
+    frozen_files: tuple[HashedFile, ...]
 
     @property
     def size(self) -> int:
         """The number of bytes to fetch."""
-        return sum(each.size for each in self.frozen)
+        return sum(each.size for each in self.frozen_files)
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +199,7 @@ class ThreadReader:
         read: dict[int, ReadFile | Finding] = {}  # by the position of the staged file
         partials: list[Partials] = []
         intent = work.inputs.intent_digest(job_keys.keys)
-        fetch = source_fetcher(self.files, (each for item in work.source for each in item.frozen))
+        fetch = source_fetcher(self.files, (each for item in work.source for each in item.frozen_files))
 
         def make_item_reader() -> Callable[[StagedItem | SourceItem], None]:
             """The function that reads items in one thread."""

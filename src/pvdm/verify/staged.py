@@ -254,7 +254,7 @@ def find_base_id(metadata: TableMetadata, head: Snapshot | None) -> int | None:
     return next((each.snapshot_id for each in metadata.ancestry(head.snapshot_id) if each.snapshot_id in main), None)
 
 
-def find_overtaken(
+def find_changed_base(
     metadata: TableMetadata,
     operation: Operation,
     partition: Sequence[tuple[str, str | None]],

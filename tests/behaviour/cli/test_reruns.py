@@ -182,7 +182,7 @@ def test_a_workload_shows_the_newest_snapshot_of_its_source_only_on_request(shop
     table = protected_table(shop, "unasked")
     assert run(shop, table, job="down")[0] == 4
     with shop.client() as client:
-        asked = [client.workload(f"{table}-1", newest=newest).workload for newest in (True, False)]
+        asked = [client.workload(f"{table}-1", look_up_source=each).workload for each in (True, False)]
     assert [each.source_newest_snapshot_id for each in asked] == [asked[0].source_snapshot_id, None]
 
 

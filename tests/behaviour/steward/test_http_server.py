@@ -146,7 +146,7 @@ def test_a_tls_key_that_is_read_only_and_behind_a_link_is_accepted(tmp_path: Pat
 
 def test_a_tls_key_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     crt, key = create_certificate(tmp_path)
-    monkeypatch.setattr(server_module, "_ROOT_USER_ID", -1)
+    monkeypatch.setattr(server_module, "_ROOT_USER_ID", -1)  # a key of root is accepted, and this test may run as root
     monkeypatch.setattr(os, "geteuid", lambda: key.stat().st_uid + 1)
     with pytest.raises(NotAllowedError) as raised:
         tls_context(ServiceConfig(tls_certificate=crt, tls_key=key))
@@ -157,6 +157,7 @@ def test_a_connection_without_a_tls_handshake_counts_for_the_limit_and_is_closed
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(listener, "HANDSHAKE_MAX_SECONDS", 4)
+    # Loopback has no limit for each address, so the clients look like one from elsewhere.
     monkeypatch.setattr(listener, "peer_identity", lambda _: "peer 10.1.2.3")
     crt, key = create_certificate(tmp_path)
 
@@ -247,6 +248,7 @@ config, clock = config_at(Path(sys.argv[1])), Time()
 stand = Stand(Path(sys.argv[1]), config, clock, created(config, clock))
 core = stand.staging()
 print(stand.token(Role.PRODUCER, "sales", "job")[0], core.attempt.attempt_id, flush=True)
+# Each commit prints a line; the abort is the only commit.
 fault.arm("ledger.before_commit", fault.Call(lambda: (print("slow", flush=True), time.sleep(1.5))))
 server.run(stand.notary)
 fault.disarm("ledger.before_commit")

@@ -215,7 +215,9 @@ def test_files_in_an_object_store_are_read_by_threads_whatever_their_size(lab: L
     first, *rest = work.staged
     away = replace(first, frozen=replace(first.frozen, location="s3://lake/orders/a.parquet"))
     source, *more = work.source
-    elsewhere = replace(source, frozen=tuple(replace(each, location="s3://lake/raw/a") for each in source.frozen))
+    elsewhere = replace(
+        source, frozen_files=tuple(replace(each, location="s3://lake/raw/a") for each in source.frozen_files)
+    )
     assert reader.takes(work)
     assert not reader.takes(replace(work, staged=(away, *rest)))
     assert not reader.takes(replace(work, source=(elsewhere, *more)))

@@ -22,7 +22,10 @@ Doc = dict[str, Any]
 
 
 def fence_publication(house: House, upstream: Upstream, attempt: Attempt) -> str:
-    """Hold back the commit request of a publication, and settle it, which sets a fence. Returns the fence's name."""
+    """Hold back the commit request of a publication, and settle it, which sets a fence. Returns the fence's name.
+
+    The fault point is reached once the request is sent, whatever the upstream does with it.
+    """
     upstream.proxy.plan.append(hold_request)
     with fault.armed("upstream.after_swap", fault.Raise(CrashError())), pytest.raises(CrashError):
         publish(house, attempt)
@@ -71,6 +74,7 @@ def test_the_snapshot_of_a_fence_cannot_be_removed(house: House, upstream: Upstr
     with fault.armed("upstream.after_swap", fault.Raise(CrashError())), pytest.raises(CrashError):
         publish(house, attempt)
     settle(house)
+    # `main` is empty, so the fence points at the staged snapshot.
     staged = upstream.found("empty").metadata.refs[attempt.branch].snapshot_id
     gone = [{"action": "remove-snapshots", "snapshot-ids": [staged]}]
     assert refusal_reason(lambda: commit(house, gone, name="empty")) == "ref_reserved"
@@ -106,7 +110,7 @@ def test_the_branch_of_an_ended_attempt_cannot_be_created_again_so_a_late_commit
     )
     make_disposal(house).dispose(attempt.attempt_id)
     now = upstream.found().metadata
-    assert set(now.refs) == {"main"}
+    assert set(now.refs) == {"main"}  # the branch and its fence are gone; the late request needs the branch
     again = {
         **staged.raw,
         "sequence-number": now.last_sequence_number + 1,

@@ -71,7 +71,7 @@ def test_routes_without_limits_have_no_body_and_no_token() -> None:
     assert {(rule.public, rule.body) for rule in RULES.values() if not rule.limited} == {(True, Body.NONE)}
 
 
-def test_all_routes_that_change_something_are_for_one_role_except_the_removal_of_orphans() -> None:
+def test_each_post_outside_the_catalog_is_for_one_role_except_the_removal_of_orphans() -> None:
     writing = {path: rule.roles for (method, path), rule in RULES.items() if method == "POST"}
     several = {path for path, roles in writing.items() if path.startswith("/v1/") and len(roles) != 1}
     # The files of a killed job may be removed by its producer and by an operator.
@@ -90,9 +90,10 @@ def test_roles_that_only_read_have_no_route_that_changes_the_catalog() -> None:
             assert not rule.roles & {Role.CONSUMER, Role.AUDITOR, Role.ATTESTOR}, path
 
 
-def test_only_auditors_and_attestors_get_keys() -> None:
+def test_each_route_that_gives_keys_is_for_one_role() -> None:
     assert RULES["POST", "/v1/proofs/{proof_id}/open"].roles == {Role.AUDITOR}
     assert RULES["POST", "/v1/attestations/challenges"].roles == {Role.ATTESTOR}
+    assert RULES["POST", "/v1/keys/redeem"].roles == {Role.WORKER}
 
 
 def reason_of(rule: Rule, token: Grant, **path: str) -> str:
@@ -121,6 +122,7 @@ def test_listing_attestations_needs_a_token_of_every_domain_except_for_attestors
 
 def test_a_token_for_one_attempt_is_refused_by_default() -> None:
     rule = Rule(frozenset({Role.PRODUCER}))
+    # The same reason as for another attempt.
     assert reason_of(rule, grant(attempt_id=OWN_ATTEMPT), attempt_id=OWN_ATTEMPT) == "token_of_other_attempt"
 
 

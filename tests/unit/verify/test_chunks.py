@@ -155,7 +155,7 @@ def test_a_bound_of_another_type_is_refused() -> None:
 
 
 @pytest.mark.parametrize("column", ["paid", "ref", "l"])
-def test_ranges_of_a_column_without_an_order_are_refused(column: str) -> None:
+def test_ranges_of_a_column_that_engines_order_differently_or_not_at_all_are_refused(column: str) -> None:
     assert refusal_of(lambda: chunks_by_range(column, "true")).reason == "predicate_unsuited"
 
 
@@ -204,7 +204,7 @@ def test_a_plan_with_more_chunks_than_the_contract_allows_is_refused() -> None:
 
 def test_a_plan_without_chunks_or_with_too_many_or_repeated_ones_is_refused() -> None:
     one = ChunkDefinition("a", "true", None)
-    assert refusal_of(lambda: ChunkPlan(())).reason == "chunks_too_many"
+    assert refusal_of(lambda: ChunkPlan(())).reason == "chunks_too_many"  # one reason for a wrong number of chunks
     assert refusal_of(lambda: ChunkPlan((one, one))).reason == "chunk_repeated"
     many = tuple(ChunkDefinition(str(at), "true", None) for at in range(CHUNKS_MAX + 1))
     assert refusal_of(lambda: ChunkPlan(many)).reason == "chunks_too_many"

@@ -39,7 +39,8 @@ from tests.support.parquet.edit import (
 )
 from tests.support.parquet.edit import serialize as bytes_of
 from tests.support.parquet.pages import RLE_DICTIONARY, Page, dictionary_page, longs, page, rebuild, run
-from tests.support.verify.staged import NAME, metadata, observe_file, parquet
+from tests.support.verify.staged import NAME as FIELD_ID
+from tests.support.verify.staged import metadata, observe_file, parquet
 
 pytestmark = pytest.mark.usefixtures("kernel")
 
@@ -54,13 +55,13 @@ PACK: Any = pa.Codec("zstd")
 
 
 def file_of(values: Sequence[Any], kind: pa.DataType) -> bytes:
-    schema = pa.schema([pa.field("x", kind, metadata={NAME: "1"})])
+    schema = pa.schema([pa.field("x", kind, metadata={FIELD_ID: "1"})])
     table = pa.Table.from_arrays([pa.array(values, kind)], schema=schema)
     return parquet(table, store_schema=False, use_dictionary=False, compression="none")
 
 
 def list_file(rows: Sequence[Any]) -> bytes:
-    return file_of(rows, pa.list_(pa.field("element", pa.int64(), metadata={NAME: "2"})))
+    return file_of(rows, pa.list_(pa.field("element", pa.int64(), metadata={FIELD_ID: "2"})))
 
 
 def set_row_count(data: bytes, rows: int) -> bytes:
@@ -87,6 +88,11 @@ def set_zstd(data: bytes) -> bytes:
     return join_footer(body, footer)
 
 
+def first_entry(count: int) -> bytes:
+    """`count` indices of the dictionary's first entry: the bit width 0, and one run."""
+    return b"\0" + varint(count << 1)
+
+
 def findings_of(data: bytes, table: Any, rows: int) -> Sequence[Finding]:
     return observe_file(data, table, record_count=rows).findings
 
@@ -98,6 +104,7 @@ def codes_of(data: bytes, table: Any, rows: int) -> list[str]:
 def packed_lengths(count: int, first: int, step: int) -> bytes:
     """`count` lengths from `first` on, each longer by `step`, in one delta-encoded block without bits for values."""
     block = -(-count // 128) * 128
+    # Of the delta encoding: block size, miniblocks, count, first value and least delta (doubled: zigzag), bit width 0.
     return varint(block) + varint(1) + varint(count) + varint(2 * first) + varint(2 * step) + b"\0"
 
 
@@ -129,8 +136,8 @@ def file_of_lists(rows: Sequence[int]) -> bytes:
     for length in rows:
         for start in range(0, length, 100_000_000):
             count = min(length - start, 100_000_000)
-            first = run(1, 0) + run(count - 1, 1) if start == 0 else run(count, 1)
-            new_pages.append(page(count, b"\0" + varint(count << 1), run(count, 3), first, encoding=RLE_DICTIONARY))
+            repetition = run(1, 0) + run(count - 1, 1) if start == 0 else run(count, 1)
+            new_pages.append(page(count, first_entry(count), run(count, 3), repetition, encoding=RLE_DICTIONARY))
     return set_row_count(rebuild(list_file([[1]]), {0: new_pages}), len(rows))
 
 
@@ -145,6 +152,7 @@ def test_a_file_of_very_many_pages_is_refused() -> None:
     header, content = page(1, longs(5), run(1, 1))
     one = bytes_of(header) + content
     for count, expected in ((9, []), (1_000_001, ["parquet_too_large"])):
+        # Further pages are bytes behind the first: a million objects in Python would be slow.
         data = rebuild(file_of([5], pa.int64()), {0: [(header, content + one * (count - 1))]})
         body, footer = split_footer(data)
         put(metadata_of(columns(groups(footer)[0])[0]), 5, I64, count)
@@ -156,7 +164,7 @@ def test_a_dictionary_is_counted_with_the_memory_for_its_values(count: int, expe
     new_pages = compress_pages(
         [
             dictionary_page(count, b"\0" * (8 * count)),
-            page(2, b"\0" + varint(2 << 1), run(2, 1), encoding=RLE_DICTIONARY),
+            page(2, first_entry(2), run(2, 1), encoding=RLE_DICTIONARY),
         ]
     )
     assert codes_of(set_zstd(rebuild(file_of([0, 0], pa.int64()), {0: new_pages})), NUMBER, 2) == expected
@@ -164,7 +172,7 @@ def test_a_dictionary_is_counted_with_the_memory_for_its_values(count: int, expe
 
 def test_a_file_of_more_rows_than_are_listed_is_not_read() -> None:
     """A few bytes can encode any number of rows, and each row would be hashed."""
-    many = [page(100_000_000, b"\0" + varint(100_000_000 << 1), run(100_000_000, 1), encoding=RLE_DICTIONARY)] * 1_000
+    many = [page(100_000_000, first_entry(100_000_000), run(100_000_000, 1), encoding=RLE_DICTIONARY)] * 1_000
     data = set_row_count(rebuild(file_of([7], pa.int64()), {0: [dictionary_page(1, longs(7)), *many]}), 100_000_000_000)
     (finding,) = findings_of(data, NUMBER, 2)
     assert (finding.code, finding.failure.value, finding.expected) == (
@@ -176,9 +184,10 @@ def test_a_file_of_more_rows_than_are_listed_is_not_read() -> None:
 
 def test_reading_ends_soon_after_the_rows_of_the_footer() -> None:
     count = 40_000
-    rows = page(count, b"\0" + varint(count << 1), run(count, 3), run(count, 0), encoding=RLE_DICTIONARY)
+    rows = page(count, first_entry(count), run(count, 3), run(count, 0), encoding=RLE_DICTIONARY)
     data = set_row_count(rebuild(list_file([[1]]), {0: [dictionary_page(1, longs(7)), rows]}), 3)
     (finding,) = findings_of(data, LISTED, 3)
+    # Both readers stop after the first batch with too many rows; their batches have different sizes.
     assert (finding.code, finding.expected) == ("parquet_rows_lie", "629 rows, as the pages hold")
     with pytest.raises(VerificationError) as caught:
         list(read_batches(data, to_model(LISTED.current_schema)))
@@ -205,8 +214,8 @@ def test_a_file_of_very_many_row_groups_is_refused() -> None:
 def test_too_many_elements_of_lists_are_refused() -> None:
     """A few bytes encode a row of a hundred million nulls, and a file may have many such rows."""
 
-    def nulls(rows: int, file_of_lists: int) -> bytes:
-        one = page(file_of_lists, b"", run(file_of_lists, 2), run(1, 0) + run(file_of_lists - 1, 1))
+    def nulls(rows: int, row_length: int) -> bytes:
+        one = page(row_length, b"", run(row_length, 2), run(1, 0) + run(row_length - 1, 1))
         return set_row_count(rebuild(list_file([[1]]), {0: [one] * rows}), rows)
 
     (finding,) = findings_of(nulls(43, 100_000_000), LISTED, 43)
@@ -220,7 +229,7 @@ def test_too_many_elements_of_lists_are_refused() -> None:
 
 def file_of_one_text(size: int, pages: Sequence[int]) -> bytes:
     """A file with one text of this size in every row; `pages` has the number of rows of each page."""
-    named = [page(rows, b"\0" + varint(rows << 1), run(rows, 1), encoding=RLE_DICTIONARY) for rows in pages]
+    named = [page(rows, first_entry(rows), run(rows, 1), encoding=RLE_DICTIONARY) for rows in pages]
     new_pages = compress_pages([dictionary_page(1, struct.pack("<I", size) + b"a" * size), *named])
     return set_row_count(set_zstd(rebuild(file_of(["a"], pa.string()), {0: new_pages})), sum(pages))
 
@@ -259,10 +268,10 @@ def test_bounds_of_pages_without_statistics_are_not_kept_whole_in_memory(tmp_pat
 
 
 @pytest.mark.parametrize(("least", "greatest", "expected"), [(9, 9, []), (9, 8, ["parquet_page_index_lies"])])
-def test_bounds_of_an_index_are_compared_with_cut_values(least: int, greatest: int, expected: list[str]) -> None:
-    """Values are kept cut in memory; the bounds of this index are longer."""
+def test_long_bounds_of_an_index_are_compared_whole(least: int, greatest: int, expected: list[str]) -> None:
+    """Values are kept one byte longer than the longest declared bound, and at least 64 bytes."""
     texts = [f"{'a' * 200}{number}" for number in range(10)] * 3
-    kind = pa.schema([pa.field("x", pa.string(), metadata={NAME: "1"})])
+    kind = pa.schema([pa.field("x", pa.string(), metadata={FIELD_ID: "1"})])
     table = pa.Table.from_arrays([pa.array(texts)], schema=kind)
     data = parquet(table, store_schema=False, use_dictionary=False, write_page_index=True, max_rows_per_page=10)
 
@@ -280,7 +289,7 @@ def test_a_variant_is_counted_with_the_memory_for_its_names(names: int, expected
     kind = pa.struct(
         [pa.field("metadata", pa.binary(), nullable=False), pa.field("value", pa.binary(), nullable=False)]
     )
-    fields = [pa.field("v", kind, metadata={NAME: "1"})]
+    fields = [pa.field("v", kind, metadata={FIELD_ID: "1"})]
     parts = {"metadata": b"\xc1" + struct.pack("<I", names) + b"\0" * (4 * names + 4), "value": b"\0"}
     table = pa.Table.from_arrays([pa.array([parts], kind)], schema=pa.schema(fields))
     data = with_variants(parquet(table, store_schema=False, use_dictionary=False, write_statistics=False), "v")

@@ -18,7 +18,7 @@ const SALTS: [u32; 8] =
 pub struct BloomFilter(Bytes);
 
 impl BloomFilter {
-    /// Returns `None` if not every reader accepts these bytes as a filter.
+    /// Returns `None` unless these are whole blocks, at least one and at most as many as readers accept.
     pub fn new(blocks: Bytes) -> Option<BloomFilter> {
         let size = blocks.len();
         (size.is_multiple_of(BLOCK_BYTES) && (BLOCK_BYTES..=FILTER_MAX_BYTES).contains(&size))
@@ -44,7 +44,8 @@ impl BloomFilter {
     }
 }
 
-/// Whether readers look up the bytes as they are stored. Iceberg shortens decimals to the bytes that their digits need.
+/// Whether readers look up the bytes as they are stored. Of decimals in bytes (not of those in INT32 or INT64), Iceberg
+/// looks up the shortest bytes that their number of digits needs.
 pub fn is_looked_up_by_stored_bytes(column: &ColumnDescriptor) -> bool {
     if Order::of_column(column) != Order::Decimal {
         return true;
@@ -54,8 +55,9 @@ pub fn is_looked_up_by_stored_bytes(column: &ColumnDescriptor) -> bool {
 
 /// The bytes that a decimal with the column's number of digits needs.
 fn needed_bytes(column: &ColumnDescriptor) -> Option<i32> {
-    let most = 10_u128.checked_pow(u32::try_from(column.type_precision()).ok()?)?;
-    i32::try_from((u128::BITS - (most - 1).leading_zeros() + 1).div_ceil(8)).ok()
+    let greatest = 10_u128.checked_pow(u32::try_from(column.type_precision()).ok()?)? - 1;
+    let sign_bit = 1;
+    i32::try_from((u128::BITS - greatest.leading_zeros() + sign_bit).div_ceil(8)).ok()
 }
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! Tests with files of the arrow-rs writer that have every claim it can write: correct claims pass.
+//! Tests with files of the arrow-rs writer under many settings: what they declare of their values (their claims,
+//! mod.rs) passes if it is correct, and is refused otherwise.
 
 use crate::canonical::schema::Plan;
 use crate::digest::Digester;
@@ -32,7 +33,7 @@ fn file(properties: WriterPropertiesBuilder, ratio: impl Fn(i64) -> Option<f64>)
     let element = Arc::new(field("element", DataType::Int64, 5));
     let lists = rows.clone().map(|at| (at % 3 > 0).then(|| vec![Some(at), None].into_iter().take((at % 4) as usize)));
     let tags = ListArray::from_iter_primitive::<Int64Type, _, _>(lists);
-    let (_, offsets, values, nulls) = tags.into_parts();
+    let (_, offsets, values, nulls) = tags.into_parts(); // to build the list again, with the element's field id
     let columns: Vec<ArrayRef> = vec![
         Arc::new(rows.clone().map(Some).collect::<Int64Array>()),
         Arc::new(
@@ -68,8 +69,8 @@ fn ratio(at: i64) -> Option<f64> {
 }
 
 #[test]
-fn every_file_of_arrow_rs_passes() {
-    let by = |nulls_first| SortingColumn { column_idx: 0, descending: false, nulls_first };
+fn files_of_arrow_rs_pass_under_these_settings() {
+    let by_id = SortingColumn { column_idx: 0, descending: false, nulls_first: true };
     let all = [
         WriterProperties::builder(),
         WriterProperties::builder().set_bloom_filter_enabled(true),
@@ -80,7 +81,7 @@ fn every_file_of_arrow_rs_passes() {
         WriterProperties::builder().set_statistics_truncate_length(Some(20)).set_column_index_truncate_length(Some(5)),
         WriterProperties::builder().set_dictionary_page_size_limit(100).set_compression(Compression::SNAPPY),
         WriterProperties::builder().set_dictionary_enabled(false).set_encoding(Encoding::PLAIN),
-        WriterProperties::builder().set_sorting_columns(Some(vec![by(true)])),
+        WriterProperties::builder().set_sorting_columns(Some(vec![by_id])),
         WriterProperties::builder().set_compression(Compression::LZ4_RAW),
     ];
     for (at, properties) in all.into_iter().enumerate() {
@@ -89,7 +90,7 @@ fn every_file_of_arrow_rs_passes() {
 }
 
 #[test]
-fn a_column_of_nothing_but_nan_passes_without_a_page_index() {
+fn a_column_of_nothing_but_nan_passes_without_a_column_index() {
     let properties = || WriterProperties::builder().set_statistics_enabled(EnabledStatistics::Chunk);
     let facts = read(file(properties(), |_| Some(f64::NAN))).unwrap();
     let counted = facts["leaves"].as_array().unwrap().iter().find(|leaf| !leaf["nans"].is_null());
@@ -114,7 +115,7 @@ fn rows_that_are_not_in_the_declared_order_are_refused() {
 }
 
 #[test]
-fn a_codec_that_spark_lacks_is_refused_by_its_name() {
+fn a_codec_that_not_every_engine_reads_is_refused_by_its_name() {
     for (codec, name) in [(Compression::BROTLI(Default::default()), "BROTLI"), (Compression::LZ4, "LZ4")] {
         let fault = read(file(WriterProperties::builder().set_compression(codec), ratio)).unwrap_err();
         assert_eq!((fault.code, &fault.got[..]), ("parquet_codec_unsupported", name));

@@ -68,7 +68,7 @@ def root_option(*, required: bool, default_note: str = "") -> Callable[[Command]
 
 @dataclass(frozen=True, slots=True)
 class TrustBasis:
-    """What signatures are checked with: trust root, the hash that pins it (None: unpinned), time in microseconds."""
+    """What signatures are checked with: the newest root, its chain's pin (None: unpinned), time in microseconds."""
 
     root: TrustRoot
     pin: str | None
@@ -104,7 +104,7 @@ def verify_trust(
         newest = SeenRoot(root.version, root.sha256)
         if seen is not None and newest != stored:
             data = dump({"format": _SEEN_FORMAT, "pin": anchor, "version": newest.version, "sha256": newest.sha256})
-            disk.write(seen, Secret(data), mode=disk.PRIVATE_MODE)  # not secret, but its type is required
+            disk.write(seen, Secret(data), mode=disk.PRIVATE_MODE)  # not secret, but disk.write takes only a Secret
     if pin is None:
         notice(unpinned_notice)
     return TrustBasis(root, pin, now)

@@ -24,6 +24,7 @@ LONG_LAST: Final = 2**63 - 1
 
 _GZIP_MAGIC: Final = b"\x1f\x8b"
 _PIECE_BYTES: Final = 32_768
+# Commas change no depth, but their number is that of the values.
 _DEPTH_CHANGE: Final = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1, ord(","): 0}
 _NOT_STRUCTURE: Final = bytes(set(range(256)) - _DEPTH_CHANGE.keys())
 _SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F]")
@@ -118,14 +119,14 @@ def _write_spelled(value: Json, sort_keys: bool) -> str:
     match value:
         case Number(text):
             return text
-        case Mapping():
+        case dict():
             keys = sorted(value) if sort_keys else value
             parts = [f"{json.dumps(key, ensure_ascii=False)}:{_write_spelled(value[key], sort_keys)}" for key in keys]
             return "{" + ",".join(parts) + "}"
         case list() | tuple():
             return "[" + ",".join([_write_spelled(inner, sort_keys) for inner in value]) + "]"
         case _:
-            return json.dumps(value, ensure_ascii=False, default=_refuse_in_fast_writer)
+            return json.dumps(value, ensure_ascii=False, allow_nan=False, default=_refuse_in_fast_writer)
 
 
 def _require_bounded_shape(data: bytes, what: str) -> None:
@@ -235,7 +236,7 @@ class Node:
         return self.raw.get(key) is not None
 
     def is_present(self, key: str) -> bool:
-        """Whether the key is there. Raises if its value is null, which Iceberg's reader refuses for such keys."""
+        """Whether the key is there; raises for null. For keys for which Iceberg's reader does not accept null."""
         if key in self.raw and self.raw[key] is None:
             raise invalid_value(self.at(key), "a value, or no such field", "null")
         return key in self.raw

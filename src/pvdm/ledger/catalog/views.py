@@ -1,4 +1,7 @@
-"""The catalog's views: each view's current metadata file. Changes need the row that was checked (`judged`)."""
+"""The catalog's views: each view's current metadata file. Changes need the row that was checked (`judged`).
+
+A change raises `namespace_moved` or `view_moved` if the namespace or the view has changed since it was checked.
+"""
 
 from __future__ import annotations
 
@@ -138,7 +141,7 @@ def _require_free(unit: Unit, namespace_id: str, name: str) -> None:
 def _get(unit: Unit, view_id: str) -> ViewRow:
     row = unit.find(views, view_id=view_id)
     if row is None:
-        raise Code.VIEW_MOVED(got=ascii(view_id))
+        raise AssertionError("called after this transaction has written the row")
     return _to_view(row)
 
 

@@ -77,7 +77,10 @@ def _configured_settings(ledger: Ledger, config: StewardConfig) -> SharedSetting
 def _merge_settings(
     unit: Unit, stored: SharedSettings | None, configured: SharedSettings, *, creating: bool
 ) -> SharedSettings:
-    """The stored settings, completed with the configured ones. Raises `steward_differs` if they conflict."""
+    """The stored settings, completed with the configured ones. Raises `steward_differs` if they conflict.
+
+    With `creating`, settings of a catalog that never had a table or view are replaced instead.
+    """
     if stored is None:
         return configured
     to_store = {name: value for name, value in asdict(configured).items() if value is not None}
@@ -112,8 +115,9 @@ def _differs_error(name: str, stored: str, configured: str) -> PvdmError:
 def require_table_folders(ledger: Ledger, catalog: CatalogConfig) -> None:
     """Raise `steward_folders_moved` if the ledger's tables seem to lie in other folders than the configured ones.
 
-    After a move no table can be read, since metadata names files by full paths. Compared are the metadata files of all
-    tables, and the newest verified manifest in the vault. For the warehouse it is enough if one table's folder exists.
+    After a move no table can be read, since metadata names files by full paths. Compared are the metadata files of live
+    tables that are not an upstream's, and the newest verified manifest in the vault. The warehouse passes if a table's
+    location is in it, or if a table's folder exists.
     """
     checks: tuple[tuple[str, Location, Callable[[Unit, Location], str | None]], ...] = (
         ("metadata", location_of(catalog.metadata), _find_metadata_elsewhere),

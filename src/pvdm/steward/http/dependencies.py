@@ -52,7 +52,9 @@ class Readiness:
 
     def log_change(self, reasons: Reasons) -> None:
         """Log the reasons why the Steward is not ready if they have changed, and log when it is ready again."""
-        codes = frozenset(each.reason for each in reasons)  # in the log's field "code" are the errors' reasons
+        codes = frozenset(
+            each.reason for each in reasons
+        )  # the log's field "code" has the reason, as in every log line
         if codes == self._logged_codes:
             return
         self._logged_codes = codes

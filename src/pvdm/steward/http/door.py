@@ -138,10 +138,10 @@ class Door:
 
     @contextlib.asynccontextmanager
     async def _limit_changes(self, found: FoundRoute, identity: str, scope: Scope) -> AsyncIterator[None]:
-        """Limit a caller's concurrent catalog requests with a body: changes, which may wait for a table in a thread.
+        """Limit a caller's concurrent catalog requests with a body, most of which may wait for a table in a thread.
 
-        The caller's requests about one table or view wait for each other here, where they block no thread. Other
-        requests, such as creations and transactions, do not wait for each other. Drops have no body and no limit.
+        Requests with the path of one table or view run one at a time: they wait here, where they block no thread. All
+        of a caller's requests together run a few at a time. Drops have no body, so only the general limits apply.
         """
         async with contextlib.AsyncExitStack() as turns:
             if found.rule.body is Body.CATALOG:
@@ -165,7 +165,9 @@ class Door:
             self._limiter.charge(peer)
             raise
         known = self._limiter.known_identity(token)  # a known token is charged before its lookup
-        if known is None:
+        if (
+            known is None
+        ):  # whose limits apply is not known yet, so a few lookups for each peer run in their own threads
             context.grant = await self._lookup(token, peer)
             self._limiter.charge(token_identity(context.grant))
         else:

@@ -170,7 +170,7 @@ def find_waiver(unit: Unit, attempt: Attempt, core: ProofCore) -> tuple[StoredOv
     return override, failed
 
 
-def is_waivable(unit: Unit, attempt: Attempt, override: StoredOverride, now_micros: int) -> bool:
+def may_still_be_used(unit: Unit, attempt: Attempt, override: StoredOverride, now_micros: int) -> bool:
     """Whether the override goes to the gate with the attempt: it has not expired, or the attempt was opened for it."""
     record = override.record
     return record.expires_micros > now_micros or find_override_of(unit, attempt) == record.override_id

@@ -30,14 +30,14 @@ from pvdm.model.statements.proof import Storage
 from pvdm.model.statements.verdict import FailureClass
 from pvdm.model.states import AttemptState
 from pvdm.steward.locks import hold_work
-from pvdm.steward.pipeline.proposals import encode_verified, find_waiver, is_waivable
+from pvdm.steward.pipeline.proposals import encode_verified, find_waiver, may_still_be_used
 from pvdm.steward.record.proofs import Proofs, RecordedProof
 from pvdm.steward.work.opened import bound_contract, encode_refusal, is_adopted
 from pvdm.steward.work.sources import Sources, table_ref
 from pvdm.verify.findings import Finding
 from pvdm.verify.job import Tools, VerificationResult, VerifyJob, verify
 from pvdm.verify.source import translate_load_errors, unusable_error
-from pvdm.verify.staged import find_base_id, find_overtaken
+from pvdm.verify.staged import find_base_id, find_changed_base
 
 VERIFY_RUNS_MAX: Final = 1_000_000
 _MICROS: Final = 1_000_000
@@ -92,8 +92,8 @@ class Verification:
         return self._load_job(attempt, current.nonce)
 
     def _verify(self, attempt: Attempt, nonce: str) -> None:
-        proof = self.proofs.find_recorded(nonce)
-        if proof is None:
+        found = self.proofs.find_recorded(nonce)
+        if found is None:
             job = self._load_job(attempt, nonce)
             if job.storage is Storage.SEALED:
                 # The producer's write access ends at the store before files are read.
@@ -112,9 +112,11 @@ class Verification:
                 lifetime_micros=job.bound.contract.governance.proof_lifetime_seconds * _MICROS,
                 context=result.context,
             )
-            proof = recorded, result.core
+            core = result.core
+        else:
+            recorded, core = found
         fault.point("verify.after_proof")
-        self._apply_verdict(attempt, *proof)
+        self._apply_verdict(attempt, recorded, core)
         fault.point("verify.after_verdict")
 
     def _store_result(self, job: VerifyJob, result: VerificationResult) -> None:
@@ -175,8 +177,8 @@ class Verification:
         if found is None or verified.get(unit, core.attempt.nonce).location is None:
             return None
         override, _ = found
-        waivable = is_waivable(unit, attempt, override, self.clock.now_micros())
-        return override.record.override_id if waivable else None
+        may_be_used = may_still_be_used(unit, attempt, override, self.clock.now_micros())
+        return override.record.override_id if may_be_used else None
 
     def _load_job(self, attempt: Attempt, nonce: str) -> VerifyJob:
         catalog = self.catalog
@@ -193,6 +195,7 @@ class Verification:
         with translate_table_errors():
             metadata = catalog.states.load_newest(row).metadata
         staged = None if attempt.staged_snapshot_id is None else int(attempt.staged_snapshot_id)
+        # Raises for an upstream's table only: an upstream may show an old state, so the job is tried again.
         require_staged_shown(metadata, staged, upstream=row.upstream)
         head = None if staged is None else metadata.snapshot(staged)
         findings: list[Finding] = []
@@ -204,7 +207,8 @@ class Verification:
         job_id = self._end_last_run(nonce)
         with translate_load_errors():
             source = self.sources.pin_again(workload, bound)
-        findings += find_overtaken(metadata, bound.contract.boundary.operation, bound.partition, head, self.tools.files)
+        operation = bound.contract.boundary.operation
+        findings += find_changed_base(metadata, operation, bound.partition, head, self.tools.files)
         return VerifyJob(
             job_id=job_id,
             attempt=ProvedAttempt(
@@ -235,8 +239,8 @@ class Verification:
     def _end_last_run(self, nonce: str) -> str:
         """End the handle by which workers of the last run get keys; returns a job id that was not used before.
 
-        Each earlier run was ended when the next one began. Runs are numbered without a gap, so a binary search finds
-        the first free number. There may be thousands of runs: if a store is unavailable, each minute has a retry.
+        Runs are numbered without a gap, so a binary search finds the first free number. Its last step ends the last
+        run; earlier runs were ended when the next one began. There may be thousands of runs, one for each retry.
         """
         low, high = 0, 1
         while self._end_run(nonce, high - 1):

@@ -19,7 +19,7 @@ _SIZE: Final = re.compile(r"0|[1-9][0-9]{0,18}", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """Origin (the log's name), size and root hash of a log. Extension lines are those of other logs; ours has none."""
+    """Origin (the log's name), size and root hash of a log. Only other logs write extension lines."""
 
     origin: str
     size: int
@@ -66,8 +66,8 @@ def parse_checkpoint(text: str) -> Checkpoint:
     """Parse the text of a checkpoint. Only the canonical form is accepted."""
     lines = text.split("\n")
     if len(lines) < 4 or lines[-1] != "" or "" in lines[:-1]:
-        got = f"{len(lines) - 1} lines"
-        raise refused("checkpoint_malformed", "at least three lines, none empty", got)
+        expected, got = "at least three lines, none empty", f"{len(lines) - 1} lines"
+        raise Code.CHECKPOINT_INVALID(reason="checkpoint_malformed", expected=expected, got=got)
     origin, size, root, *extensions = lines[:-1]
     if _SIZE.fullmatch(size) is None or int(size) > TREE_SIZE_MAX:
         raise Code.CHECKPOINT_INVALID(reason="checkpoint_size_malformed", got=size[:40])

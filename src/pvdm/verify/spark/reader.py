@@ -140,7 +140,7 @@ def open_reports(
 
 def _list_locations(work: Work) -> tuple[list[str], list[str]]:
     """The locations of all staged files, and of all source files with their delete files."""
-    source = [frozen.location for each in work.source for frozen in each.frozen]
+    source = [frozen.location for each in work.source for frozen in each.frozen_files]
     return [each.frozen.location for each in work.staged], source
 
 

@@ -34,7 +34,8 @@ from pvdm.verify.source import translate_read_errors
 from pvdm.verify.spark.report import FileReport, JobCipher, Report, hash_task
 from pvdm.verify.spark.task import Common, KeyEndpoint, RowSelection, Task
 
-REDEEM_PATH: Final = "/v1/keys/redeem"  # of the Steward's service for workers, the "door" in reasons of errors
+# The path at the Steward's service for workers. Error reasons call this service the "worker door".
+REDEEM_PATH: Final = "/v1/keys/redeem"
 REDEEM_TRIES_MAX: Final = 4
 REDEEM_TIMEOUT_SECONDS: Final = 30
 KEYS_IDLE_SECONDS: Final = 30
@@ -150,7 +151,7 @@ def run_extraction(common: bytes, selection: bytes, batches: Iterable[pa.RecordB
     def extract(shared: Common, keys: Keys) -> Report:
         return _extract(shared.inputs, RowSelection.from_bytes(selection), keys, batches)
 
-    yield _make_answer(0, *_run_work(common, selection, extract))
+    yield _make_answer(0, *_run_work(common, selection, extract))  # the driver does not read the number
 
 
 def _make_answer(task: int, encrypted: bytes | None, refused: str | None) -> pa.RecordBatch:
@@ -174,7 +175,8 @@ def _run_work(common: bytes, task: bytes, work: Callable[[Common, Keys], Report]
     try:
         keys = KEYRING.keys(shared.endpoint)
     except PvdmError as error:
-        return None, error.got if error.code == Code.WORKER_REFUSED else error.reason
+        # A refusal has the Steward's reason in `got`.
+        return None, (error.got if error.code == Code.WORKER_REFUSED else error.reason)
     try:
         try:
             report = work(shared, keys)
@@ -198,7 +200,7 @@ def _extract(inputs: JobInputs, selection: RowSelection, keys: Keys, batches: It
         for batch in batches:
             if selection.files is None:
                 digester.update(intent.map_batch(batch))
-            else:
+            else:  # the chunk is a list of source files, and rows carry the name of their file
                 is_of_chunk = pc.is_in(batch.column(FILE_COLUMN), pa.array(selection.files, pa.string()))
                 digester.update(intent.map_batch(batch.drop_columns([FILE_COLUMN]).filter(is_of_chunk)))
     return Report((), None, digester.partials())
@@ -233,7 +235,7 @@ def _read_source(inputs: JobInputs, items: Sequence[SourceItem], keys: Keys, fil
     if not items:
         return None
     digest = inputs.intent_digest(keys)
-    add_file = digest.file_adder(source_fetcher(files, (each for item in items for each in item.frozen)))
+    add_file = digest.file_adder(source_fetcher(files, (each for item in items for each in item.frozen_files)))
     with translate_read_errors():
         for item in items:
             add_file(item.file)

@@ -110,7 +110,7 @@ class EncryptedKey:
 def parse_snapshot(node: Node) -> Snapshot:
     """Read a snapshot. Checks that need the rest of the document are in `validity`."""
     summary = node.string_map_if_present("summary")
-    operation = summary.get("operation", "overwrite" if summary else None)
+    operation = summary.get("operation", "overwrite" if summary else None)  # Iceberg's reader has the same default
     first_row_id, added_rows = node.optional_long("first-row-id"), node.optional_long("added-rows")
     sequence_number = node.long_if_present("sequence-number") or 0
     numbers = {"sequence-number": sequence_number, "first-row-id": first_row_id, "added-rows": added_rows}
@@ -121,9 +121,10 @@ def parse_snapshot(node: Node) -> Snapshot:
         got = "no added-rows"
         raise Code.SNAPSHOT_INVALID(reason="snapshot_added_rows_missing", got=got, place=node.at("added-rows"))
     manifest_list = node.text("manifest-list") if node.is_present("manifest-list") else None
-    manifests = node.string_list("manifests") if node.is_present("manifests") else ()
-    if (manifest_list is None) != node.is_present("manifests"):
-        got = "neither" if manifest_list is None else "both"
+    has_list, has_manifests = node.is_present("manifest-list"), node.is_present("manifests")
+    manifests = node.string_list("manifests") if has_manifests else ()
+    if has_list == has_manifests:
+        got = "both" if has_list else "neither"
         raise Code.SNAPSHOT_INVALID(reason="snapshot_manifests_invalid", got=got, place=node.place)
     return Snapshot(
         node.long("snapshot-id"),
