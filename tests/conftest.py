@@ -101,13 +101,15 @@ def pytest_collection_finish() -> None:
     gc.set_threshold(20_000, 20, 20)
 
 
-# What one worker of a parallel run does alone, for all: one Spark session, one measurement that many tests look at.
+# What one worker of a parallel run does alone, for all: one Spark session, one Go program that is compiled, one
+# measurement that many tests look at.
 TOGETHER = {
     "tests/vectors/": "vectors",
     "tests/unit/verify/test_verification_page.py": "findings",
     "tests/integration/": "spark",
     "tests/long/test_catalog_model.py": "spark",
     "tests/long/test_readers_long.py": "spark",
+    "tests/behaviour/test_log_go.py": "go",
     "tests/behaviour/test_bench_catalog.py": "bench-catalog",
     "tests/behaviour/test_bench_steward.py": "bench-steward",
     "tests/behaviour/steward/test_many_files.py": "bench-publish",

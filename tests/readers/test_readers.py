@@ -24,7 +24,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore"),
 ]
 SEED = os.environ.get("PVDM_READERS_SEED", "17")
-FILES = int(os.environ.get("PVDM_READERS_FILES", "100")) // 4
+FILES = int(os.environ.get("PVDM_READERS_FILES", "60")) // 4
 """Accepted files of each table; `make test-readers` has more of them."""
 FEWER = max(8, FILES // 6)
 """Of the tables that are about something else besides."""

@@ -278,7 +278,7 @@ def test_options_for_bundles_are_refused_for_a_single_statement(pvdm: Run, words
 @pytest.mark.parametrize(
     ("name", "next_step"),
     [
-        ("bundle", "`pvdm proof check` does"),
+        ("bundle", "`pvdm proof check` checks both"),
         ("proof", "`pvdm proof get` fetches its bundle"),
         ("receipt", "checks who signed it"),
         ("break-glass", "not its place in the log"),

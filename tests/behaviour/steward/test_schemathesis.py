@@ -12,7 +12,7 @@ from pvdm.model.role import Role
 from pvdm.steward.record.log import LogQueries
 from tests.support.fuzz.steward import Effort, fuzz_operations, steward_to_fuzz
 
-EFFORT = Effort(valid=2, known=2, invalid=2, boundaries=5)
+EFFORT = Effort(valid=2, known=2, invalid=2, boundaries=2)
 
 
 @pytest.mark.parametrize("role", [*Role, None], ids=lambda role: str(role or "nobody"))
