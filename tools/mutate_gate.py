@@ -122,6 +122,7 @@ MUTATIONS: Final = (
     Mutation("6", _STATEMENTS, "check_6_expiry"),
     Mutation("6 in the transaction", _GATE_FILE, "check_6_expiry", inside="check_in_transaction"),
     Mutation("6 workload statement", _STATEMENTS, "check_6_expiry", part="workload"),
+    Mutation("6 override", _STATEMENTS, "require_override_unexpired", inside="check_6_expiry", part="override"),
     Mutation("7", _TABLE, "check_7_structure", part="table"),
     Mutation("8", _TABLE, "check_8_branch", part="table"),
     Mutation("9", _TABLE, "check_9_files", part="table"),
@@ -209,7 +210,7 @@ def find_failing(copy: Path, parts: Sequence[str]) -> list[str]:
     """Run the tests of these parts in the copy, and return those that fail."""
     tests = [path for part in parts for path in TESTS[part]]
     options = ["-q", "-p", "no:cacheprovider", "--tb=no", "-rfE", f"--maxfail={FAILING_TESTS_MAX}"]
-    paths = f"{copy}/src:{copy}:{ROOT}/build/pykernel"
+    paths = f"{copy}/src:{copy}"
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *options, *tests],
         cwd=copy,

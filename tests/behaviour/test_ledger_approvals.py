@@ -72,6 +72,12 @@ def test_a_replaced_token_is_valid_until_its_end(unit: Unit) -> None:
     assert reason_of(lambda: tokens.check(unit, token, now_micros=NOW + 10)) == "token_rotated"
 
 
+def test_the_last_token_of_a_holder_ends_when_the_successor_ends(unit: Unit) -> None:
+    (_, grant), (_, new) = issue_token(unit, until=100), issue_token(unit, until=50)
+    tokens.replace(unit, grant.token_id, new.token_id, from_micros=NOW + 10)
+    assert [each.end_micros for each in tokens.list_ends(unit, now_micros=NOW)] == [NOW + 50]
+
+
 def test_an_earlier_end_of_a_replaced_token_stays_and_the_successor_is_the_newest(unit: Unit) -> None:
     (_, grant), (_, new), (_, newer) = issue_token(unit), issue_token(unit), issue_token(unit)
     tokens.replace(unit, grant.token_id, new.token_id, from_micros=NOW + 10)

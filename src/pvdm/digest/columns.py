@@ -18,7 +18,7 @@ from typing import Any, Final, TypeAlias
 import pyarrow as pa
 from pyarrow import lib
 
-from pvdm.errors import Code, PvdmError
+from pvdm.errors import Code, InputError, PvdmError
 
 _OFFSET_LISTS: Final = {lib.Type_LIST: "i", lib.Type_LARGE_LIST: "q", lib.Type_MAP: "i"}  # letters of `struct`
 _VIEW_LISTS: Final = {lib.Type_LIST_VIEW: "i", lib.Type_LARGE_LIST_VIEW: "q"}
@@ -252,7 +252,7 @@ def _to_days(milliseconds: int) -> int:
     days, rest = divmod(milliseconds, DAY_MILLISECONDS)
     if rest:
         message, got = "the date is not a whole day", f"{rest} ms after it"
-        raise Code.VALUE_OUT_OF_RANGE(message, expected="midnight", got=got)
+        raise InputError(Code.VALUE_OUT_OF_RANGE, message, expected="midnight", got=got)
     return require_within(days, bits=32)
 
 
@@ -260,7 +260,7 @@ def require_within(number: int, *, bits: int) -> int:
     """The number. Raises if it does not fit into a signed integer of this many bits."""
     if not -(1 << bits - 1) <= number < 1 << bits - 1:
         message, expected = "the value is out of the type's range", f"a signed integer of {bits} bits"
-        raise Code.VALUE_OUT_OF_RANGE(message, expected=expected, got=str(number))
+        raise InputError(Code.VALUE_OUT_OF_RANGE, message, expected=expected, got=str(number))
     return number
 
 

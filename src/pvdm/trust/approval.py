@@ -74,9 +74,15 @@ def verify_override(
         require_equal("override_wrong_base", failed.core.target.base_snapshot_id, statement.base_snapshot_id)
         require_proof(statement, failed)
         require_files(statement, failed)
-        require_unexpired(statement.expires_at, now, "override_expired", "the override")
+        require_override_unexpired(statement, now)
         require_unused(statement, used)
         return override
+
+
+def require_override_unexpired(override: BreakGlass, now: int) -> None:
+    """The override has not expired."""
+    with translate_refusals("override"):
+        require_unexpired(override.expires_at, now, "override_expired", "the override")
 
 
 @contextmanager

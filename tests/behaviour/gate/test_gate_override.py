@@ -20,6 +20,7 @@ from pvdm.model.statements.proof import Proof
 from pvdm.model.statements.verdict import FailureClass, Verdict
 from pvdm.model.states import AttemptState
 from pvdm.trust.statement import read_unchecked
+from tests.support import fault
 from tests.support.gate.protected_tables import HOUR, House, Row, house_at
 from tests.support.ledger.databases import memory_folder
 from tests.support.steward.notary import signed_override
@@ -119,6 +120,20 @@ def test_an_expired_override_is_refused(house: House) -> None:
     with pytest.raises(NotAllowedError) as caught:
         validate_then_commit(proposal, house.gate())
     assert (caught.value.reason, caught.value.details["check"]) == ("override_expired", 4)
+
+
+def test_an_override_that_expires_before_the_transaction_publishes_nothing(house: House) -> None:
+    submit_override(
+        house, fail_attempt(house), lambda override: replace(override, expires_at=override.expires_at - HOUR // 2)
+    )
+    attempt = prove_again(house)
+    with (
+        fault.armed("gate.after_files", fault.Call(lambda: house.stand.time.pass_by(HOUR // 2))),
+        pytest.raises(NotAllowedError) as caught,
+    ):
+        validate_then_commit(house.proposal(attempt), house.gate())
+    assert (caught.value.reason, caught.value.check) == ("override_expired", 6)
+    assert house.rows() == [1]
 
 
 def test_an_override_can_be_used_once(house: House) -> None:

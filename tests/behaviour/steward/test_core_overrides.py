@@ -245,6 +245,15 @@ def test_an_override_that_has_expired_is_refused(case: Case) -> None:
     assert refusal_of(case, case.submit) == "override_expired"
 
 
+def test_an_unused_override_that_has_expired_does_not_keep_a_new_one_out(case: Case) -> None:
+    case.submit()
+    new = replace(case.override, nonce=fixed("new", 16))
+    assert reason_of(lambda: case.submit(new), NotAllowedError) == "override_exists"
+    case.stand.time.pass_by(3_600 * SECOND)
+    case.submit(replace(new, issued_at=case.stand.time.wall, expires_at=case.stand.time.wall + SECOND))
+    assert count_overrides(case.stand.notary) == 2
+
+
 def test_an_override_from_the_future_is_refused(case: Case) -> None:
     later = case.stand.time.wall + 600 * SECOND
     other = replace(case.override, issued_at=later, expires_at=later + SECOND)

@@ -6,7 +6,7 @@ import secrets
 from dataclasses import asdict, dataclass
 from typing import Final, NoReturn
 
-from sqlalchemy import bindparam, case, func, select
+from sqlalchemy import ColumnElement, bindparam, case, func, select
 
 from pvdm.errors import Code, InputError, NotAllowedError
 from pvdm.ledger import ids
@@ -228,8 +228,9 @@ class TokenEnd:
 def list_ends(unit: Unit, *, now_micros: int) -> list[TokenEnd]:
     """When each holder's valid tokens end, derived tokens excluded."""
     holder = (tokens.c.role, tokens.c.domain, tokens.c.name)
-    revoked = tokens.c.revoked_micros
-    end = case((revoked < tokens.c.expires_micros, revoked), else_=tokens.c.expires_micros)
+    end: ColumnElement[int] = tokens.c.expires_micros
+    for earlier in (tokens.c.revoked_micros, tokens.c.replaced_micros):
+        end = case((earlier < end, earlier), else_=end)
     wanted = select(*holder, func.max(end).label("end_micros"))
     wanted = wanted.where(tokens.c.parent_id.is_(None), end > now_micros).group_by(*holder)
     return unit.records(TokenEnd, wanted)

@@ -26,7 +26,12 @@ from pvdm.model.statements.core import ProofCore
 from pvdm.model.statements.kind import StatementKind
 from pvdm.model.statements.proof import ChunkProofs, Proof, Storage, WorkloadStatement
 from pvdm.model.states import NonceState
-from pvdm.trust.approval import MAIN_MOVED_HINT, VERDICT_UNCHANGED_HINT, verify_override
+from pvdm.trust.approval import (
+    MAIN_MOVED_HINT,
+    VERDICT_UNCHANGED_HINT,
+    require_override_unexpired,
+    verify_override,
+)
 from pvdm.trust.envelope import Envelope, parse_envelope
 from pvdm.trust.refusal import refused, require_same
 from pvdm.trust.root import RootRole, TrustedKey, TrustRoot, require_root_current
@@ -358,9 +363,11 @@ def require_workload_statement(statement: WorkloadStatement, signed: SignedPropo
 
 @check(6)
 def check_6_expiry(signed: SignedProposal, *, now: int) -> None:
-    """Neither a proof nor the workload statement has expired."""
+    """No proof or override has expired, nor has the workload statement."""
     for chunk in signed.chunks:
         with name_attempt(chunk.part):
             require_proofs_unexpired(chunk.proof, now)
+            if chunk.override is not None:
+                require_override_unexpired(chunk.override.predicate, now)
     if signed.statement is not None:
         require_unexpired(signed.statement.predicate.expires_at, now, Code.PROOF_EXPIRED, "the workload statement")

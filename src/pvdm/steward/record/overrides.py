@@ -97,9 +97,11 @@ class Overrides:
             if nonce is not None:
                 _require_not_void(unit, override, nonce.state)
                 raise Code.OVERRIDE_REPLAYED(got=override.nonce)
-            other = proofs.find_live_override(unit, override.fail_proof_id)
-            if other is not None:
-                raise Code.OVERRIDE_REFUSED(reason="override_exists", got=other)
+            other_id = proofs.find_live_override(unit, override.fail_proof_id)
+            other = None if other_id is None else get_override(unit, other_id)
+            # The gate refuses an expired override, so it does not keep a new one out.
+            if other is not None and (other.state is NonceState.COMMITTED or other.record.expires_micros > now):
+                raise Code.OVERRIDE_REFUSED(reason="override_exists", got=other_id)
             restores.require_issued_after(unit, override.issued_at)
             unit.add_request_facts(override_id=record.override_id)
             try:
