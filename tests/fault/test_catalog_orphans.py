@@ -1,4 +1,4 @@
-"""What crashes leave in the Steward's own place is found and, once old, removed; what a pointer ever named stays."""
+"""Files that crashes leave in the Steward's folder are removed once they are old; others stay."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ POINTS = ("catalog.files.before_sync", "catalog.files.after_rename", "catalog.af
 
 
 class DiedError(BaseException):
-    """The end of a process, after which nothing is cleaned."""
+    """Ends a call like the end of its process: no handler of the source catches it."""
 
 
 @pytest.fixture
@@ -39,12 +39,12 @@ def core(tmp_path: Path, migrated_url: str) -> Iterator[Core]:
         yield made
 
 
-def desk(core: Core, root: Path | None = None) -> OrphanSweep:
+def orphan_sweep(core: Core, root: Path | None = None) -> OrphanSweep:
     return OrphanSweep(core.ledger, core.clock, MetadataFiles(root or core.root))
 
 
-def died(core: Core, point: str = POINTS[-1]) -> Path:
-    """What a Steward leaves that dies while it commits."""
+def crash_during_commit(core: Core, point: str = POINTS[-1]) -> Path:
+    """Let a commit end at the point, as by a crash; returns the file that it leaves."""
     before = set(core.root.rglob("*"))
     with fault.armed(point, fault.Raise(DiedError())), pytest.raises(DiedError):
         core.staged()
@@ -52,151 +52,156 @@ def died(core: Core, point: str = POINTS[-1]) -> Path:
     return left
 
 
-def age(root: Path, seconds: float = ORPHAN_AGE_MIN_SECONDS + 60) -> None:
-    """Let every file look as if it had been written so long ago."""
+def age_files(root: Path, seconds: float = ORPHAN_AGE_MIN_SECONDS + 60) -> None:
+    """Set every file's time of change to so many seconds ago; by default old enough to sweep."""
     for path in root.rglob("*"):
         os.utime(path, (time.time() - seconds,) * 2)
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_what_a_crash_leaves_is_seen_at_once_and_removed_when_it_is_old(core: Core, point: str) -> None:
-    left = died(core, point)
+def test_a_file_that_a_crash_leaves_is_found_at_once_and_removed_when_it_is_old(core: Core, point: str) -> None:
+    left = crash_during_commit(core, point)
     core.staged()
-    unnamed = [each.location for found in desk(core)._find_between(0.0, time.time()) for each in found.files]
+    unnamed = [each.location for found in orphan_sweep(core)._find_between(0.0, time.time()) for each in found.files]
     assert unnamed == [f"file://{left}"]
-    assert (desk(core).sweep(), left.exists()) == (0, True), "it may still be somebody's new document"
+    assert (orphan_sweep(core).sweep(), left.exists()) == (0, True), (
+        "a young file may belong to a commit that is still running"
+    )
     kept = core.on_disk() - {left.name}
-    age(core.root)
-    assert (desk(core).sweep(), core.on_disk()) == (1, kept)
+    age_files(core.root)
+    assert (orphan_sweep(core).sweep(), core.on_disk()) == (1, kept)
 
 
 def test_whatever_a_pointer_ever_named_stays(core: Core) -> None:
-    """Its history, what it showed when it was dropped, and all of it when it came back."""
+    """The documents of a table's history, and those of a dropped table."""
     for branch in ("a", "b", "c"):
         core.staged(branch=branch)
     core.table("gone")
     row = core.get("gone").row
     core.ledger.transact(lambda unit: tables.drop(unit, row), at_micros=core.micros)
     kept = core.on_disk()
-    age(core.root)
-    assert (desk(core).sweep(), core.on_disk()) == (0, kept)
+    age_files(core.root)
+    assert (orphan_sweep(core).sweep(), core.on_disk()) == (0, kept)
 
 
-def test_a_place_that_is_reached_by_another_path_loses_nothing(core: Core) -> None:
+def test_a_sweep_of_a_moved_metadata_folder_removes_nothing(core: Core) -> None:
     kept = core.on_disk()
     moved = core.root.rename(core.folder / "elsewhere")
-    age(moved)
-    assert desk(core, moved).sweep() == 0
+    age_files(moved)
+    assert orphan_sweep(core, moved).sweep() == 0
     assert {path.name for path in moved.rglob("*") if path.is_file()} == kept
 
 
 def test_the_folder_of_a_table_that_this_ledger_does_not_know_is_left_alone(core: Core) -> None:
     foreign = MetadataFiles(core.root).write("11111111-2222-3333-4444-555555555555", 0, b"{}")
-    age(core.root)
-    assert desk(core).sweep() == 0
+    age_files(core.root)
+    assert orphan_sweep(core).sweep() == 0
     assert Path(foreign.location.removeprefix("file://")).exists()
 
 
 @pytest.mark.parametrize("restored_days_ago", [0, 30])
-def test_nothing_of_a_ledger_that_was_restored_goes_since_a_lost_pointer_may_have_named_it(
-    core: Core, restored_days_ago: int
-) -> None:
-    """Whatever times its files have: their host's clock may have been ahead of the ledger's."""
-    left = died(core)
+def test_after_a_restore_no_file_is_removed(core: Core, restored_days_ago: int) -> None:
+    """A pointer that the restore lost may have named the file. Its host's clock may have been ahead of the ledger's."""
+    left = crash_during_commit(core)
 
     def restored(unit: Unit) -> None:
         restores.begin(unit, Restore(1, "operator-ruth", "the disk was lost", 0, b"", 1, (), {}))
         restores.finish(unit, 1)
 
     core.ledger.transact(restored, at_micros=int(time.time() - restored_days_ago * 86_400) * 1_000_000)
-    age(core.root)
-    assert (desk(core).sweep(), left.exists()) == (0, True)
+    age_files(core.root)
+    assert (orphan_sweep(core).sweep(), left.exists()) == (0, True)
 
 
-def test_a_commit_that_slept_until_its_file_was_swept_writes_another(
+def test_a_commit_whose_file_was_swept_before_its_swap_writes_another_file(
     core: Core, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another Steward, whose clock is ahead, sweeps what looks like a crash's; whoever wakes up points to another."""
+    """A Steward whose clock is ahead takes the commit's new file for one that a crash left."""
     later = types.SimpleNamespace(time=lambda: time.time() + 2 * ORPHAN_AGE_MIN_SECONDS)
     swept: list[int] = []
 
-    def sleep() -> None:
+    def sweep_meanwhile() -> None:
         monkeypatch.setattr(cleanup, "time", time if swept else later)
-        swept.append(desk(core).sweep())
+        swept.append(orphan_sweep(core).sweep())
 
-    with fault.armed("catalog.after_metadata_file", fault.Call(sleep)):
+    with fault.armed("catalog.after_metadata_file", fault.Call(sweep_meanwhile)):
         state = core.staged()
     assert swept == [1, 0]
     assert core.fresh().get().row == state.row
 
 
-def test_a_table_that_comes_back_does_not_point_to_a_swept_file_either(
-    core: Core, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its row is not there while its file waits, so nothing of the row could tell that it was swept."""
+def test_a_table_created_again_never_points_to_a_swept_file(core: Core, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The table has no row while its file waits, so the sweep cannot leave a note in the row."""
     state = core.table("gone", protected=False)
     core.ledger.transact(lambda unit: tables.drop(unit, state.row), at_micros=core.micros)
     later = types.SimpleNamespace(time=lambda: time.time() + 2 * ORPHAN_AGE_MIN_SECONDS)
     swept: list[int] = []
 
-    def sleep() -> None:
+    def sweep_meanwhile() -> None:
         monkeypatch.setattr(cleanup, "time", later)
-        swept.append(desk(core).sweep())
+        swept.append(orphan_sweep(core).sweep())
 
     home = core.get_namespace()
-    with fault.armed("catalog.after_metadata_file", fault.Call(sleep)), pytest.raises(ConflictError) as caught:
+    with (
+        fault.armed("catalog.after_metadata_file", fault.Call(sweep_meanwhile)),
+        pytest.raises(ConflictError) as caught,
+    ):
         core.commits.create(OPERATOR, home, "gone", state.metadata, may_reuse_uuid=True)
     assert (swept, caught.value.reason) == ([1], "table_moved")
 
 
-def test_a_swap_that_has_begun_is_waited_for_and_its_file_stays(core: Core, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sweep_waits_for_a_swap_that_has_begun_and_keeps_its_file(
+    core: Core, monkeypatch: pytest.MonkeyPatch
+) -> None:
     later = types.SimpleNamespace(time=lambda: time.time() + 2 * ORPHAN_AGE_MIN_SECONDS)
     monkeypatch.setattr(cleanup, "time", later)
     swept: list[int] = []
-    sweeping = threading.Thread(target=lambda: swept.append(desk(core).sweep()))
+    sweeping = threading.Thread(target=lambda: swept.append(orphan_sweep(core).sweep()))
 
-    def meanwhile() -> None:
+    def sweep_meanwhile() -> None:
         if not sweeping.ident:
             sweeping.start()
             sweeping.join(0.5)
             assert sweeping.is_alive()
 
-    with fault.armed("ledger.before_commit", fault.Call(meanwhile)):
+    with fault.armed("ledger.before_commit", fault.Call(sweep_meanwhile)):
         state = core.staged()
         sweeping.join(30)
     assert (swept, core.fresh().get().row) == ([0], state.row)
 
 
-def test_a_file_is_removed_only_when_the_ledger_has_it_as_doomed(core: Core) -> None:
-    """A sweep that cannot say so, or is not sure that it did, removes nothing."""
-    left = died(core)
-    age(core.root)
+def test_a_file_is_removed_only_after_the_ledger_has_recorded_its_deletion(core: Core) -> None:
+    """A sweep whose commit fails, or has an unknown outcome, removes nothing."""
+    left = crash_during_commit(core)
+    age_files(core.root)
     for point in ("ledger.before_commit", "ledger.after_commit"):
         with fault.armed(point, fault.Raise(DiedError())), pytest.raises(DiedError):
-            desk(core).sweep()
+            orphan_sweep(core).sweep()
         assert left.exists()
-    assert (desk(core).sweep(), left.exists()) == (1, False)
+    assert (orphan_sweep(core).sweep(), left.exists()) == (1, False)
 
 
-def test_what_came_to_be_shown_while_the_history_was_read_stays(core: Core, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is doomed is judged again under the table's lock."""
+def test_files_that_the_history_missed_are_kept_by_the_check_under_the_tables_lock(
+    core: Core, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The patched search of the history finds no names, as if all pointers moved after it."""
     monkeypatch.setattr(OrphanSweep, "_collect_all_named", lambda *_: 0)
     kept = core.on_disk()
-    age(core.root)
-    assert (desk(core).sweep(), core.on_disk()) == (0, kept)
+    age_files(core.root)
+    assert (orphan_sweep(core).sweep(), core.on_disk()) == (0, kept)
 
 
-def test_a_sweep_judges_what_it_has_judged_no_second_time(core: Core) -> None:
-    age(core.root)
-    sweeping = desk(core)
+def test_a_sweep_looks_only_at_files_of_times_that_it_has_not_covered_yet(core: Core) -> None:
+    age_files(core.root)
+    sweeping = orphan_sweep(core)
     sweeping.sweep()
-    left = died(core)
-    age(core.root)
+    left = crash_during_commit(core)
+    age_files(core.root)
     assert (sweeping.sweep(), left.exists()) == (0, True)
-    assert (desk(core).sweep(), left.exists()) == (1, False)
+    assert (orphan_sweep(core).sweep(), left.exists()) == (1, False)
 
 
-def test_a_served_steward_tidies_up_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_served_steward_sweeps_orphans_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(app, "TIDY_SECONDS", 0.01)
     with memory_folder() as folder, lake_at(folder) as lake:
         producer = lake.caller()
@@ -205,7 +210,7 @@ def test_a_served_steward_tidies_up_by_itself(monkeypatch: pytest.MonkeyPatch) -
         with point:
             assert producer.commit("t", [{"action": "set-properties", "updates": {"a": "b"}}]).status_code == 500
         left = list((folder / "catalog").rglob("00001-*"))
-        age(folder / "catalog")
+        age_files(folder / "catalog")
         lake.steward.stand.notary.catalog.orphan_sweep._checked_until_seconds = 0.0  # as a day later
         ends = time.monotonic() + 20
         while [path for path in left if path.exists()] and time.monotonic() < ends:

@@ -1,4 +1,4 @@
-"""After a power loss every pointer names its file, with its bytes; and the simulation finds a loss if there is one."""
+"""After a power loss every pointer names its file, with its bytes; and the simulation notices a missing sync."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_a_power_loss_after_any_single_file_call_leaves_the_catalog_whole(folder
     assert list(damage_after_each_call(calls, folder, 2, find_catalog_damage)) == []
 
 
-def test_a_folder_that_somebody_made_and_did_not_sync_is_synced_before_it_is_relied_on(folder: Path) -> None:
+def test_a_folder_that_a_dead_process_created_without_a_sync_is_synced_before_it_is_used(folder: Path) -> None:
     calls = record(folder, 1, "left", WORKER)
     damage = {seed: damage_after_loss(calls, folder, seed, find_catalog_damage) for seed in range(SEEDS)}
     assert {seed: found for seed, found in damage.items() if found} == {}

@@ -1,4 +1,4 @@
-"""Keys of requests are remembered as long as clients are told, and forgotten in small steps afterwards."""
+"""Idempotency keys are remembered for the time that clients are told, and then forgotten in short transactions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.support.catalog.killed_stewards import Yard, yard_at
 from tests.support.ledger.databases import memory_folder
 from tools.proof_kit import SECOND
 
-KEPT = REQUEST_KEPT_MAX_SECONDS * SECOND
+KEPT_MICROS = REQUEST_KEPT_MAX_SECONDS * SECOND
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -43,54 +43,56 @@ def lake() -> Iterator[Lake]:
         yield made
 
 
-def kept(yard: Yard) -> int:
+def count_requests(yard: Yard) -> int:
     with yard.stand.notary.ledger.read() as unit:
         found: int = unit.execute(select(func.count()).select_from(catalog_requests)).scalar_one()
     return found
 
 
-def forgotten(yard: Yard) -> int:
-    before = kept(yard)
+def forget_old_requests(yard: Yard) -> int:
+    """Forget the requests whose time is over; returns their number."""
+    before = count_requests(yard)
     yard.stand.notary.catalog.requests.forget_old(yard.stand.time.wall)
-    return before - kept(yard)
+    return before - count_requests(yard)
 
 
 def test_a_request_is_forgotten_when_its_time_is_over_and_not_before(yard: Yard) -> None:
-    yard.keyed("t", str(uuid.uuid4()), "first")
-    yard.stand.time.pass_by(KEPT // 2)
-    yard.keyed("t", str(uuid.uuid4()), "second")
-    yard.stand.time.pass_by(KEPT // 2)
-    assert (forgotten(yard), kept(yard)) == (0, 2)
+    yard.commit_with_key("t", str(uuid.uuid4()), "first")
+    yard.stand.time.pass_by(KEPT_MICROS // 2)
+    yard.commit_with_key("t", str(uuid.uuid4()), "second")
+    yard.stand.time.pass_by(KEPT_MICROS // 2)
+    assert (forget_old_requests(yard), count_requests(yard)) == (0, 2)
     yard.stand.time.pass_by(SECOND)
-    assert (forgotten(yard), kept(yard)) == (1, 1)
+    assert (forget_old_requests(yard), count_requests(yard)) == (1, 1)
     assert set(yard.document(yard.row("t"))["refs"]) == {"main", "first", "second"}
 
 
-def test_forgetting_goes_in_steps_each_of_which_is_a_short_transaction(
+def test_old_requests_are_forgotten_in_transactions_of_a_limited_size(
     yard: Yard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(requests, "REQUESTS_FORGOTTEN_MAX", 2)
     for number in range(5):
-        yard.keyed("t", str(uuid.uuid4()), f"b{number}")
-    yard.stand.time.pass_by(2 * KEPT)
+        yard.commit_with_key("t", str(uuid.uuid4()), f"b{number}")
+    yard.stand.time.pass_by(2 * KEPT_MICROS)
     steps: list[int] = []
     with fault.armed("ledger.before_commit", fault.Call(lambda: steps.append(1))):
-        assert forgotten(yard) == 5
-    assert (len(steps), kept(yard)) == (3, 0)
+        assert forget_old_requests(yard) == 5
+    assert len(steps) == 3, "two, two and one"
+    assert count_requests(yard) == 0
 
 
-def test_forgetting_ends_when_all_that_is_old_is_forgotten(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else one caller could add them faster than they go."""
+def test_all_old_requests_are_forgotten_at_once(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a limit, one caller could add requests faster than they are forgotten."""
     monkeypatch.setattr(requests, "REQUESTS_FORGOTTEN_MAX", 2)
-    notary, many = yard.stand.notary, 201
+    notary, many = yard.stand.notary, 201  # a hundred transactions of two, and one more
 
     def work(unit: Unit) -> None:
         for number in range(many):
             rows.add(unit, rows.Request("somebody", f"key-{number}", "ab" * 32, 200, "{}"))
 
     notary.ledger.transact(work, at_micros=notary.clock.now_micros())
-    yard.stand.time.pass_by(2 * KEPT)
-    assert (forgotten(yard), kept(yard)) == (many, 0)
+    yard.stand.time.pass_by(2 * KEPT_MICROS)
+    assert (forget_old_requests(yard), count_requests(yard)) == (many, 0)
 
 
 def test_a_request_whose_answer_is_too_large_to_keep_is_refused_and_not_done(lake: Lake) -> None:
@@ -106,24 +108,24 @@ def test_a_request_whose_answer_is_too_large_to_keep_is_refused_and_not_done(lak
     assert caller.ask("POST", "/namespaces/sales/properties", json=removal).status_code == 200
 
 
-def test_a_key_with_other_words_is_refused_as_long_as_it_is_remembered(yard: Yard) -> None:
+def test_a_remembered_key_with_another_request_is_refused(yard: Yard) -> None:
     key = str(uuid.uuid4())
-    yard.keyed("t", key, "first")
+    yard.commit_with_key("t", key, "first")
     catalog, producer = yard.stand.notary.catalog, yard.stand.grant(Role.PRODUCER, "sales", "job")
-    again = catalog.requests.identify(producer, key, b"other words")
+    again = catalog.requests.identify(producer, key, b"another request")
     with pytest.raises(InputError) as caught:
         catalog.requests.find_earlier(again)
     assert caught.value.reason == "idempotency_key_reused"
 
 
 def test_clients_are_told_how_long_a_key_is_remembered(lake: Lake) -> None:
-    told = lake.caller().done("GET", "/config")["idempotency-key-lifetime"]
-    hours = re.fullmatch(r"PT(\d+)H", told)
+    lifetime = lake.caller().done("GET", "/config")["idempotency-key-lifetime"]
+    hours = re.fullmatch(r"PT(\d+)H", lifetime)  # a duration of ISO 8601
     assert hours is not None
     assert int(hours[1]) * 3_600 == REQUEST_KEPT_MAX_SECONDS
 
 
-def test_a_table_that_was_renamed_meanwhile_never_makes_a_repeated_commit_look_undone(lake: Lake) -> None:
+def test_a_commit_repeated_after_a_rename_is_never_answered_as_not_found(lake: Lake) -> None:
     """To a client a 404 means that nothing happened, and that it may delete the files that it wrote."""
     caller = lake.caller()
     caller.make("t")
@@ -138,7 +140,7 @@ def test_a_table_that_was_renamed_meanwhile_never_makes_a_repeated_commit_look_u
         assert json.loads(answer.content)["error"]["type"] == "CommitStateUnknownException"
 
 
-def test_many_with_one_key_at_once_do_it_once(lake: Lake) -> None:
+def test_concurrent_commits_with_one_key_happen_once_and_get_the_same_answer(lake: Lake) -> None:
     caller = lake.caller()
     caller.make("t")
     key = {"idempotency-key": str(uuid.uuid4()), **caller.headers}

@@ -1,4 +1,4 @@
-"""Once a commit may have happened nobody hears that it was refused: the answer is unknown, and clients take it so."""
+"""A commit that may have happened is never answered as refused, but as unknown; PyIceberg takes it as unknown."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support import fault
 from tests.support.catalog.http import Lake, lake_at, refusal
 from tests.support.ledger.databases import memory_folder
 
-# Errors that would each mean, if they were told, that nothing has happened.
+# Errors whose usual answers would tell the client that nothing has happened.
 ERRORS = (
     NotAllowedError("role_wrong", "no"),
     ConflictError("table_moved", "no"),
@@ -26,7 +26,8 @@ ERRORS = (
 )
 UPDATE = [{"action": "set-properties", "updates": {"a": "b"}}]
 UNKNOWN = (500, "CommitStateUnknownException")
-AFTER = ("catalog.after_swap", "catalog.before_answer")
+# Points that a commit passes after its pointer has moved.
+POINTS_AFTER_SWAP = ("catalog.after_swap", "catalog.before_answer")
 
 
 @pytest.fixture
@@ -37,32 +38,32 @@ def lake() -> Iterator[Lake]:
 
 
 def client(lake: Lake) -> RestCatalog:
-    """PyIceberg as it comes."""
+    """Unmodified PyIceberg with a producer's token."""
     token = lake.steward.headers(Role.PRODUCER, "sales", "pyiceberg")["authorization"].removeprefix("Bearer ")
     return RestCatalog("lake", uri=f"{lake.steward.server.url}/catalog", token=token)
 
 
-def has(lake: Lake) -> bool:
+def has_update(lake: Lake) -> bool:
     document = lake.caller().done("GET", "/namespaces/sales/tables/t")["metadata"]
     return bool(document.get("properties", {}).get("a") == "b")
 
 
-@pytest.mark.parametrize("point", AFTER)
+@pytest.mark.parametrize("point", POINTS_AFTER_SWAP)
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
-def test_a_failure_after_the_swap_is_told_as_unknown(lake: Lake, point: str, error: Exception) -> None:
+def test_a_failure_after_the_swap_is_answered_as_unknown(lake: Lake, point: str, error: Exception) -> None:
     with fault.armed(point, fault.Raise(error)):
         answer = lake.caller().commit("t", UPDATE)
     assert refusal(answer) == UNKNOWN
-    assert has(lake)
+    assert has_update(lake)
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
 @pytest.mark.parametrize("method", ["create", "drop", "rename", "transaction"])
-def test_a_failure_before_the_answer_to_any_change_is_told_as_unknown(
+def test_a_failure_before_the_answer_to_any_change_is_answered_as_unknown(
     lake: Lake, method: str, error: Exception
 ) -> None:
     source, target = ({"namespace": ["sales"], "name": name} for name in ("t", "new"))
-    asked = {
+    requests = {
         "create": ("POST", "/namespaces/sales/tables", {"name": "made", "schema": {"type": "struct", "fields": []}}),
         "drop": ("DELETE", "/namespaces/sales/tables/t", None),
         "rename": ("POST", "/tables/rename", {"source": source, "destination": target}),
@@ -72,29 +73,29 @@ def test_a_failure_before_the_answer_to_any_change_is_told_as_unknown(
             {"table-changes": [{"identifier": source, "requirements": [], "updates": UPDATE}]},
         ),
     }
-    verb, path, body = asked[method]
+    verb, path, body = requests[method]
     with fault.armed("catalog.before_answer", fault.Raise(error)):
         answer = lake.caller().ask(verb, path, json=body)
     assert refusal(answer) == UNKNOWN
 
 
-@pytest.mark.parametrize("point", [*AFTER, "ledger.after_commit"])
-def test_pyiceberg_learns_that_it_does_not_know_and_a_reload_settles_it(lake: Lake, point: str) -> None:
+@pytest.mark.parametrize("point", [*POINTS_AFTER_SWAP, "ledger.after_commit"])
+def test_pyiceberg_gets_state_unknown_and_a_reload_shows_the_commit(lake: Lake, point: str) -> None:
     table = client(lake).load_table(("sales", "t"))
     with fault.armed(point, fault.Raise(ValueError())), pytest.raises(CommitStateUnknownException):
         table.transaction().set_properties({"a": "b"}).commit_transaction()
     assert client(lake).load_table(("sales", "t")).properties["a"] == "b"
 
 
-def test_pyiceberg_hears_a_refusal_only_where_nothing_happened(lake: Lake) -> None:
+def test_a_gated_commit_of_pyiceberg_is_forbidden_and_changes_nothing(lake: Lake) -> None:
     lake.protect("t")
     table = client(lake).load_table(("sales", "t"))
     with pytest.raises(ForbiddenError):
         table.transaction().set_properties({"a": "b"}).commit_transaction()
-    assert not has(lake)
+    assert not has_update(lake)
 
 
-def test_pyiceberg_hears_of_a_conflict_only_where_nothing_happened(lake: Lake) -> None:
+def test_a_conflicting_commit_of_pyiceberg_fails_and_changes_nothing(lake: Lake) -> None:
     table = client(lake).load_table(("sales", "t"))
     schema = [
         {"action": "add-schema", "schema": {"type": "struct", "fields": []}},
@@ -116,7 +117,7 @@ def test_a_repeated_key_after_an_unknown_answer_gives_the_first_answer_and_no_se
     assert len(answers[0].json()["metadata"]["metadata-log"]) == 1
 
 
-def test_a_commit_under_way_when_the_service_stops_is_told_as_unknown_or_done(lake: Lake) -> None:
+def test_a_commit_under_way_when_the_service_stops_is_answered_as_unknown_or_done(lake: Lake) -> None:
     caller, reached, go = lake.caller(), threading.Event(), threading.Event()
 
     def wait() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import subprocess
 import sys
 from pathlib import Path
@@ -27,6 +28,7 @@ service.create_epoch("dies on the way")
 
 
 def die_at(point: str, path: Path) -> None:
+    """Create an epoch in a new process, which ends at the point."""
     ended = subprocess.run(
         [sys.executable, "-c", PROGRAM, str(path), point], cwd=ROOT, capture_output=True, check=False
     )
@@ -61,7 +63,7 @@ def test_the_next_writer_removes_what_a_crash_left(tmp_path: Path) -> None:
 
 def test_a_crash_while_the_keystore_is_created_leaves_none(tmp_path: Path) -> None:
     path = tmp_path / "keys.json"
-    broken = fault.armed("keys.disk.after_temp", fault.Raise(OSError(5, "Input/output error")))
+    broken = fault.armed("keys.disk.after_temp", fault.Raise(OSError(errno.EIO, "Input/output error")))
     with broken, pytest.raises(UnavailableError) as caught:
         create_file_keys(path)
     assert (caught.value.reason, path.exists(), left_over(tmp_path)) == ("key_file_unavailable", False, [])
@@ -69,13 +71,13 @@ def test_a_crash_while_the_keystore_is_created_leaves_none(tmp_path: Path) -> No
 
 def test_a_failed_write_changes_nothing_in_memory_either(tmp_path: Path) -> None:
     service = keystore(tmp_path / "keys.json")
-    full = fault.armed("keys.disk.after_temp", fault.Raise(OSError(28, "No space left on device")))
+    full = fault.armed("keys.disk.after_temp", fault.Raise(OSError(errno.ENOSPC, "No space left on device")))
     with full, pytest.raises(UnavailableError):
         service.revoke_epoch(1, "leaked")
     assert service.book().epoch(1).state is EpochStage.ACTIVE
 
 
-def test_what_was_written_before_the_folder_was_synced_is_seen_by_the_same_process(tmp_path: Path) -> None:
+def test_a_change_that_was_interrupted_before_its_folder_was_synced_is_seen_by_the_same_process(tmp_path: Path) -> None:
     service = keystore(tmp_path / "keys.json")
     with fault.armed("keys.disk.after_rename", fault.Raise(KeyboardInterrupt())), pytest.raises(KeyboardInterrupt):
         service.revoke_epoch(1, "leaked")

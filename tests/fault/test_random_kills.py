@@ -1,4 +1,4 @@
-"""A few rounds of kills, power cuts and database restarts at random times; and what the rounds would find."""
+"""A few rounds of kills, power cuts and database restarts at random times, and tests of their check."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from pvdm.errors import PvdmError
-from tests.random_kills.check import Findings, hold_rows, visible_rows
+from tests.random_kills.check import Findings, check_rows, visible_rows
 from tests.random_kills.disk import ImageDisk, short_folder, why_no_image
 from tests.random_kills.rounds import Worlds, require_clean
 from tests.random_kills.schedule import Kind, Work, round_of, small_round
@@ -36,7 +36,7 @@ def test_a_round_is_a_pure_function_of_its_seed() -> None:
     ("seed", "database", "kind"),
     [(1, "sqlite", Kind.POWER_CUT), (2, "sqlite", Kind.KILL_STEWARD), (3, "postgresql", Kind.RESTART_POSTGRESQL)],
 )
-def test_a_fault_at_a_random_time_loses_doubles_and_holds_up_nothing(
+def test_after_a_fault_at_a_random_time_nothing_is_lost_doubled_or_stuck(
     worlds: Worlds, seed: int, database: str, kind: Kind
 ) -> None:
     require_clean(worlds.get(database), small_round(seed, database, kind))
@@ -46,26 +46,26 @@ def test_a_power_cut_finds_what_a_steward_acknowledged_without_a_sync(worlds: Wo
     """The same cut after the same acknowledgement, with and without syncs: only the first Steward has lost nothing."""
     world, work = worlds.get("sqlite"), Work("run-1", "sales.open", "2026-09-02")
     require(world.disk.can_lose_power, why_no_image() or "")
-    kept = {}
+    has_rows = {}
     for syncs in (True, False):
         world.begin()
         world.steward_syncs = syncs
         try:
-            assert world.ready() is None
+            assert world.wait_until_ready() is None
             producer = world.start_producer((work,), tmp_path / f"{syncs}.notes")
             assert producer.has_ended(60)
             assert "COMMITTED" in (tmp_path / f"{syncs}.notes").read_text()
             world.lose_power([])
-            kept[syncs] = _has_rows(world, work)
+            has_rows[syncs] = _has_rows(world, work)
         finally:
             world.steward_syncs = True
             world.end()
-    assert kept == {True: True, False: False}
+    assert has_rows == {True: True, False: False}
 
 
 def _has_rows(world: World, work: Work) -> bool:
-    """Whether a consumer still sees the rows; a Steward that does not start, or a document that is gone, has none."""
-    if world.ready(5) is not None:
+    """Whether a consumer still sees the rows. A Steward that does not start, or cannot read the table, shows none."""
+    if world.wait_until_ready(5) is not None:
         return False
     try:
         return set(visible_rows(world, work.table)) == set(work.rows)
@@ -73,7 +73,7 @@ def _has_rows(world: World, work: Work) -> bool:
         return False
 
 
-def test_a_power_cut_takes_what_was_not_synced_and_nothing_else() -> None:
+def test_a_power_cut_loses_content_that_was_not_synced_and_keeps_synced_content() -> None:
     require(why_no_image() is None, why_no_image() or "")
     with short_folder() as folder, contextlib.closing(ImageDisk(folder)) as disk:
         _write(disk.place / "synced", sync=True)
@@ -98,9 +98,9 @@ def _write(path: Path, *, sync: bool) -> None:
         os.close(folder)
 
 
-def test_a_row_that_is_not_there_is_lost_and_one_that_is_there_twice_is_doubled() -> None:
+def test_the_check_reports_a_missing_row_as_lost_and_a_row_seen_twice_as_doubled() -> None:
     work, found = Work("run-1", "sales.open", "2026-09-02"), Findings()
     first, *others = work.rows
-    hold_rows(Counter(dict.fromkeys(others, 1)) + Counter(others[:1]), work, found, "acknowledged")
+    check_rows(Counter(dict.fromkeys(others, 1)) + Counter(others[:1]), work, found, "acknowledged")
     assert found.lost == [f"acknowledged run-1: {first} is not in sales.open"]
     assert found.doubled == [f"acknowledged run-1: {others[0]} is 2 times in sales.open"]

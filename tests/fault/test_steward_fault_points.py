@@ -1,4 +1,7 @@
-"""A Steward that dies at any point is opened again with ledger, log and outside in one state; nothing is doubled."""
+"""A Steward that dies at any point opens again with ledger, log and outside checkpoint in agreement.
+
+An act is a call that records a statement. Repeated after the crash, it records nothing twice.
+"""
 
 from __future__ import annotations
 
@@ -49,6 +52,8 @@ Act = Callable[[Notary], Any]
 
 POINTS = ("ledger.before_commit", "ledger.after_commit", "steward.before_outside", "steward.after_outside")
 CREATED, ACTIVE, RETIRED, REVOKED = EpochStage
+ENTRIES_AT_START = 3
+"""The log's entries when a test starts: two steps of epoch 1, and the trust root."""
 
 
 class CrashError(Exception):
@@ -114,7 +119,7 @@ ACTS = (proof, fail_proof, override, attestation, trust_root)
 
 
 def die(point: str, begin: Callable[[], Notary], act: Act, *, passes: int = 0) -> int:
-    """The exit code of a process that does this with the point armed."""
+    """The exit code of a new process that opens a Steward by `begin`, arms the point, and calls `act`."""
     child = os.fork()
     if child == 0:
         try:
@@ -129,14 +134,14 @@ def die(point: str, begin: Callable[[], Notary], act: Act, *, passes: int = 0) -
 
 @dataclass(frozen=True)
 class State:
-    """What the ledger holds: entries of the log, and statements by kind."""
+    """What the ledger holds: the number of the log's entries, and of the statements of each kind."""
 
     size: int
     statements: tuple[int, ...]
 
 
-def sound(notary: Notary, folder: Path, outside: Path) -> State:
-    """The state, once log, statements and outside are found to agree."""
+def require_consistent(notary: Notary, folder: Path, outside: Path) -> State:
+    """Require that log, statements and outside checkpoint agree; returns the state."""
     with notary.ledger.read() as unit:
         stored = [statements.list_by_kind(unit, kind) for kind in StatementKind]
     indexes = sorted(statement.log_index for found in stored for statement in found)
@@ -144,12 +149,12 @@ def sound(notary: Notary, folder: Path, outside: Path) -> State:
     export(LedgerLogReader(notary.ledger), folder)
     vkeys = [key.to_vkey() for key in log_keys(notary.epochs.book(), LOG_ORIGIN)]
     assert fsck(folder, vkeys, since=outside.read_bytes()).size == len(indexes)
-    assert outside.read_bytes() == notary.log.checkpoint(), "the outside was brought up"
+    assert outside.read_bytes() == notary.log.checkpoint(), "the outside checkpoint is the log's newest"
     return State(len(indexes), tuple(len(found) for found in stored))
 
 
 def state(stand: Stand) -> State:
-    return sound(stand.notary, stand.folder / "export", stand.config.outside_path)
+    return require_consistent(stand.notary, stand.folder / "export", stand.config.outside_path)
 
 
 @pytest.mark.parametrize("make", ACTS, ids=lambda make: make.__name__)
@@ -163,12 +168,12 @@ def test_a_steward_that_dies_is_opened_again_with_all_or_nothing(
     assert die(point, lambda: opened(stand.config, stand.time), act) == fault.EXIT_CODE
     stand.notary = opened(stand.config, stand.time)
     after = state(stand)
-    kept = point != "ledger.before_commit"
-    assert after.size == before.size + kept
+    is_kept = point != "ledger.before_commit"
+    assert after.size == before.size + is_kept
     answer = act(stand.notary)
     done = state(stand)
     assert (done.size, sum(done.statements)) == (before.size + 1, before.size + 1)
-    if kept:
+    if is_kept:
         assert done == after, "the repeated call found what the first one left"
     assert act(stand.notary) == answer
     assert state(stand) == done
@@ -189,8 +194,10 @@ def test_a_call_that_is_cut_off_in_a_running_steward_can_be_made_again(
 
 
 @pytest.mark.parametrize("make", ACTS, ids=lambda make: make.__name__)
-def test_before_the_outside_is_told_the_outside_does_not_cover(stand: Stand, make: Callable[[Stand], Act]) -> None:
-    """Shows that the tests above have an outside to bring up, and that nobody was answered before."""
+def test_at_before_outside_the_outside_checkpoint_does_not_cover_the_new_entry(
+    stand: Stand, make: Callable[[Stand], Act]
+) -> None:
+    """Shows that in the tests above a Steward really has an outside checkpoint to bring up to date."""
     act = make(stand)
     covered = stand.config.outside_path.read_bytes()
     with fault.armed("steward.before_outside", fault.Raise(CrashError())), pytest.raises(CrashError):
@@ -198,11 +205,12 @@ def test_before_the_outside_is_told_the_outside_does_not_cover(stand: Stand, mak
     assert stand.config.outside_path.read_bytes() == covered != stand.notary.log.checkpoint()
 
 
-def steps(stand: Stand) -> list[tuple[int, EpochStage | None, EpochStage]]:
+def epoch_steps(stand: Stand) -> list[tuple[int, EpochStage | None, EpochStage]]:
+    """The logged steps of epochs: the epoch's number, and its stages before and after."""
     with stand.notary.ledger.read() as unit:
         stored = statements.list_by_kind(unit, StatementKind.EPOCH)
-    said = [read_statement(parse_envelope(statement.envelope).payload, EpochStatement) for statement in stored]
-    return [(one.epoch, one.before, one.after) for one in said]
+    logged = [read_statement(parse_envelope(statement.envelope).payload, EpochStatement) for statement in stored]
+    return [(one.epoch, one.before, one.after) for one in logged]
 
 
 def create(stand: Stand) -> Act:
@@ -237,25 +245,25 @@ EPOCH_ACTS: dict[Callable[[Stand], Act], list[tuple[int, EpochStage | None, Epoc
 
 @pytest.mark.parametrize("make", EPOCH_ACTS, ids=lambda make: make.__name__)
 @pytest.mark.parametrize("point", ["steward.after_epoch_step", *POINTS])
-def test_a_step_of_an_epoch_is_in_the_log_after_any_death_once(
+def test_a_step_of_an_epoch_is_in_the_log_once_after_a_death_at_any_point(
     stand: Stand, make: Callable[[Stand], Act], point: str
 ) -> None:
     act = make(stand)
     stand.notary.close()
     assert die(point, lambda: opened(stand.config, stand.time), act) == fault.EXIT_CODE
     stand.notary = opened(stand.config, stand.time)
-    assert steps(stand) == EPOCH_ACTS[make]
+    assert epoch_steps(stand) == EPOCH_ACTS[make]
     first = state(stand)
     stand.reopen()
     assert state(stand) == first
 
 
-def test_a_step_that_was_cut_off_before_the_outside_is_covered_at_the_next_look(stand: Stand) -> None:
+def test_an_epoch_step_cut_off_before_the_outside_checkpoint_is_covered_by_log_missing(stand: Stand) -> None:
     with fault.armed("steward.before_outside", fault.Raise(CrashError())), pytest.raises(CrashError):
         stand.notary.epochs.create("cut off")
-    stand.notary.epochs.log_missing("a look")
-    assert steps(stand) == [*FIRST, (2, None, CREATED)]
-    assert state(stand).size == 4
+    stand.notary.epochs.log_missing("after the crash")
+    assert epoch_steps(stand) == [*FIRST, (2, None, CREATED)]
+    assert state(stand).size == ENTRIES_AT_START + 1
 
 
 @pytest.mark.parametrize("point", ["keys.after_make", "keys.disk.after_temp"])
@@ -263,11 +271,11 @@ def test_a_step_that_did_not_reach_the_book_is_not_in_the_log(stand: Stand, poin
     stand.notary.close()
     assert die(point, lambda: opened(stand.config, stand.time), create(stand)) == fault.EXIT_CODE
     stand.notary = opened(stand.config, stand.time)
-    assert steps(stand) == FIRST
+    assert epoch_steps(stand) == FIRST
 
 
-# Each point with how often it is passed before it acts: a birth passes it that often and once more.
-BIRTH = [
+# Every point that the creation of a Steward reaches, with the number of passes without effect before it acts.
+CREATION_CRASHES = [
     *(("keys.disk.after_temp", passes) for passes in range(3)),
     *(("keys.disk.after_rename", passes) for passes in range(3)),
     *(("ledger.before_commit", passes) for passes in range(2)),
@@ -279,24 +287,24 @@ BIRTH = [
 ]
 
 
-@pytest.mark.parametrize(("point", "passes"), BIRTH)
+@pytest.mark.parametrize(("point", "passes"), CREATION_CRASHES)
 def test_a_steward_that_dies_while_it_is_created_is_created_by_the_next_try(point: str, passes: int) -> None:
     with memory_folder() as folder:
         config, time = config_at(folder), Time()
 
-        def born(_: object = None) -> Notary:
+        def create_here(_: object = None) -> Notary:
             return create_notary(config, reason="first", wall=lambda: time.wall, monotonic=lambda: time.monotonic)
 
-        def unborn() -> Any:
+        def open_nothing() -> Any:
             return None
 
-        assert die(point, unborn, born, passes=passes) == fault.EXIT_CODE
-        stand = Stand(folder, config, time, born())
-        assert steps(stand) == FIRST
+        assert die(point, open_nothing, create_here, passes=passes) == fault.EXIT_CODE
+        stand = Stand(folder, config, time, create_here())
+        assert epoch_steps(stand) == FIRST
         assert [(epoch.number, epoch.state) for epoch in stand.notary.epochs.book().epochs] == [(1, ACTIVE)]
-        assert state(stand).size == 2
+        assert state(stand).size == len(FIRST), "without a trust root"
         stand.reopen()
-        assert steps(stand) == FIRST
+        assert epoch_steps(stand) == FIRST
         stand.notary.close()
 
 
@@ -307,11 +315,11 @@ def test_a_steward_that_dies_at_its_start_starts_again(stand: Stand) -> None:
         code = die(point, lambda: None, lambda _: opened(stand.config, stand.time))  # type: ignore[arg-type,return-value]
         assert code == fault.EXIT_CODE
     stand.notary = opened(stand.config, stand.time)
-    assert state(stand).size == 4
+    assert state(stand).size == ENTRIES_AT_START + 1
 
 
-def test_what_was_never_acknowledged_may_be_lost_without_a_trace(stand: Stand) -> None:
-    """The outside did not see it, so a ledger from before it is not behind; whoever asked was not answered."""
+def test_an_entry_that_was_never_acknowledged_may_be_lost(stand: Stand) -> None:
+    """The outside checkpoint does not cover the entry, so a ledger from before it is not taken for rolled back."""
     core = stand.verifying()
     stand.notary.close()
     before = (stand.folder / "ledger.db").read_bytes()
@@ -321,5 +329,5 @@ def test_what_was_never_acknowledged_may_be_lost_without_a_trace(stand: Stand) -
     stand.notary.ledger.close()
     (stand.folder / "ledger.db").write_bytes(before)
     stand.notary = opened(stand.config, stand.time)
-    assert stand.record(core).log_index == 3
-    assert state(stand).size == 4
+    assert stand.record(core).log_index == ENTRIES_AT_START
+    assert state(stand).size == ENTRIES_AT_START + 1

@@ -1,4 +1,4 @@
-"""The benchmark on Spark, a few of everything: its record has the promised form, and what it compares is the same."""
+"""The benchmark on Spark at its smallest size: the form of its record, its ratios, and what it is compared with."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import hmac
 import json
 import statistics
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
@@ -41,27 +41,35 @@ ROWS = ("(1, 'a')", "(1, 'a')", "(2, null)", "(3, 'Grüße')")
 Record = dict[str, Any]
 
 
+class BenchRun(NamedTuple):
+    """The record of a run, what the run printed, and the folder of the record."""
+
+    record: Record
+    printed: str
+    folder: Path
+
+
 @pytest.fixture(scope="module")
-def ran(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> tuple[Record, str, Path]:
-    """The record, what was printed, and the folder; Spark is the session of all tests."""
+def bench_run(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> BenchRun:
+    """A run of the smallest benchmark, on the session of all tests."""
     folder = tmp_path_factory.mktemp("bench")
     with pytest.MonkeyPatch.context() as patch:
         printed: list[str] = []
         patch.setattr("builtins.print", lambda *words, **_: printed.append(" ".join(map(str, words))))
         report(TINIEST, folder / "out" / "spark.json", tmp_path_factory.mktemp("tpch"))
-    return json.loads((folder / "out" / "spark.json").read_text()), "\n".join(printed), folder / "out"
+    return BenchRun(json.loads((folder / "out" / "spark.json").read_text()), "\n".join(printed), folder / "out")
 
 
-def test_each_scale_factor_has_exactly_the_promised_medians(ran: tuple[Record, str, Path]) -> None:
-    (run,) = ran[0]["runs"]
+def test_each_scale_factor_has_exactly_the_promised_medians(bench_run: BenchRun) -> None:
+    (run,) = bench_run.record["runs"]
     assert set(run) == KEYS
     left_out = {name for name, value in run.items() if value is None}
     assert left_out == {f"{name}_seconds" for name in ON_SPARK}, "no second application is started here"
     assert all(value > 0 for value in run.values() if value is not None), run
 
 
-def test_each_median_follows_from_its_repetitions(ran: tuple[Record, str, Path]) -> None:
-    (run,), (measured,) = ran[0]["runs"], ran[0]["measured"]
+def test_each_median_follows_from_its_repetitions(bench_run: BenchRun) -> None:
+    (run,), (measured,) = bench_run.record["runs"], bench_run.record["measured"]
     for name in STEPS:
         assert len(measured["seconds"][name]) == TINIEST.repetitions, name
         assert run[f"{name}_seconds"] == statistics.median(measured["seconds"][name]), name
@@ -71,8 +79,8 @@ def test_each_median_follows_from_its_repetitions(ran: tuple[Record, str, Path])
     assert run["gate_commit_ms"] == 1e3 * statistics.median(measured["seconds"]["gate_commit"])
 
 
-def test_machine_versions_seed_repetitions_and_ratios_are_printed(ran: tuple[Record, str, Path]) -> None:
-    record, printed, _ = ran
+def test_machine_versions_seed_repetitions_and_ratios_are_printed(bench_run: BenchRun) -> None:
+    record, printed, _ = bench_run
     assert all(f"{name}: {json.dumps(record[name])}" in printed for name in ("machine", "versions", "seed", "sizes"))
     assert f"repetitions: {TINIEST.repetitions}" in printed
     assert all(name in printed for name in record["measured"][0]["ratios"])
@@ -80,8 +88,8 @@ def test_machine_versions_seed_repetitions_and_ratios_are_printed(ran: tuple[Rec
     assert {"spark", "iceberg", "java", "pvdm-kernel", "tpchgen-cli"} <= set(record["versions"])
 
 
-def test_the_benchmark_leaves_nothing_but_its_record(ran: tuple[Record, str, Path]) -> None:
-    assert [path.name for path in ran[2].iterdir()] == ["spark.json"]
+def test_the_benchmark_leaves_nothing_but_its_record(bench_run: BenchRun) -> None:
+    assert [path.name for path in bench_run.folder.iterdir()] == ["spark.json"]
 
 
 def frame(spark: SparkSession, rows: Sequence[str]) -> DataFrame:
@@ -94,13 +102,13 @@ def test_hmac_from_built_ins_is_hmac(spark: SparkSession) -> None:
     assert sum_hmac(frame(spark, ROWS), b"k" * 32) == wanted
 
 
-def test_what_it_is_compared_with_sees_a_missing_copy(spark: SparkSession) -> None:
+def test_the_checks_that_it_is_compared_with_notice_a_missing_duplicate(spark: SparkSession) -> None:
     whole, part = frame(spark, ROWS), frame(spark, ROWS[1:])
     assert differing_rows(whole, part) == 1
     assert sum_xxhash64(whole) != sum_xxhash64(part)
 
 
-FRESH = NewProcess(1.0, 100.0, 50.0)
+FRESH = NewProcess(1.0, 100.0, 50.0)  # seconds and memory in MB
 
 
 def measured(*fresh: NewProcess, **seconds: list[float]) -> Measurements:
@@ -108,7 +116,7 @@ def measured(*fresh: NewProcess, **seconds: list[float]) -> Measurements:
     return Measurements(1, 10, taken, fresh, "ext4", (0.0, 0.0), None)
 
 
-def test_a_ratio_is_of_times_taken_side_by_side() -> None:
+def test_a_ratio_is_the_median_of_the_ratios_of_each_repetition() -> None:
     found = measured(FRESH, verify=[1.0, 9.0, 2.0], write=[2.0, 3.0, 8.0]).ratios()["verify / write"]
     assert (found.median, found.least, found.most) == (0.5, 0.25, 3.0)
 
@@ -121,13 +129,13 @@ def test_a_warm_up_does_not_count() -> None:
     assert taken == {"write": [1.0, 2.0]}
 
 
-def test_what_was_left_out_is_null_and_in_no_ratio() -> None:
+def test_a_step_that_was_left_out_is_null_and_in_no_ratio() -> None:
     found = measured(FRESH, hmac_builtin=[], except_all=[])
     assert (found.run()["hmac_builtin_seconds"], found.run()["except_all_seconds"]) == (None, None)
     assert not any("hmac" in name or "except" in name for name in found.ratios())
 
 
-def test_what_was_measured_after_the_repetitions_is_held_to_every_write() -> None:
+def test_a_time_measured_after_the_repetitions_is_divided_by_every_write_time() -> None:
     fresh = [NewProcess(seconds, memory, 50.0) for seconds, memory in ((1.0, 100.0), (2.0, 300.0), (9.0, 200.0))]
     found = measured(*fresh, verify_spark=[6.0], write=[2.0, 3.0, 6.0])
     on_spark, both = found.ratios()["verify_spark / write"], found.ratios()["verify_both in a fresh process / write"]

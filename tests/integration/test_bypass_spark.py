@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 T = "/namespaces/sales/tables/t"
 SHOWN = [(1, "a"), (2, "b"), (3, "c")]
-GATED = "protected"
+GATED = "protected"  # in the message of every refusal by the gate
 
 
 @dataclass(slots=True)
@@ -50,7 +50,7 @@ class Stage:
         return int(str(self.words[name]))
 
     def sql(self, text: str, by: str = "producer") -> Any:
-        """A statement; `{c}` is the caller's catalog, `{t}` its table."""
+        """Run a statement; returns its rows. `{c}` is the caller's catalog, `{t}` its table `sales.t`."""
         catalog = self.names[by]
         return rows(self.spark.sql(text.format(c=catalog, t=f"{catalog}.sales.t", **self.words)))
 
@@ -78,7 +78,7 @@ class Stage:
         }
 
     def require_main(self) -> None:
-        """It shows what it showed before all attacks."""
+        """Require that `main` shows what it showed before all attacks."""
         after = self.main()
         for name, value in self.before.items():
             assert after[name] == value, f"{name} is not what it was"
@@ -92,8 +92,8 @@ class Stage:
         """The data files of every snapshot, as paths."""
         return [str(parse_location(row[0]).local) for row in self.sql("select file_path from {t}.all_files")]
 
-    def staged_words(self) -> list[str]:
-        """What tells of staging: the branch, its snapshot, its files, and the Steward's whole documents."""
+    def staged_traces(self) -> list[str]:
+        """Texts that show staging: the branch's name, its snapshot, its files, and the Steward's full documents."""
         metadata = self.lake.caller().done("GET", T)["metadata"]
         hidden, snapshots = self.snapshot("hidden"), metadata["snapshots"]
         staged = [each["manifest-list"] for each in snapshots if each["snapshot-id"] == hidden]
@@ -106,7 +106,7 @@ class Stage:
 
 
 def publish(lake: Lake, snapshot_id: int) -> None:
-    """Move main as the gate will: by a permit, made for exactly this swap."""
+    """Move `main` as the gate does: with a permit for exactly this change."""
 
     def permit(before: Any, _: Any, data: bytes) -> Permit:
         return Permit(before.row.table_uuid, before.row.pointer.sha256, hashlib.sha256(data).hexdigest())
@@ -122,12 +122,12 @@ def stage(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iter
         names = {role.value: as_role(spark, lake, role) for role in (Role.PRODUCER, Role.CONSUMER, Role.STEWARD)}
         names["operator"] = as_role(spark, lake, Role.OPERATOR, "*")
         names["stranger"] = as_role(spark, lake, Role.PRODUCER, "risk")
-        made = Stage(spark, lake, names)
-        _prepare(made)
-        files = made.files()
-        yield made
-        made.require_main()
-        after = made.files()
+        attacked = Stage(spark, lake, names)
+        _prepare(attacked)
+        files = attacked.files()
+        yield attacked
+        attacked.require_main()
+        after = attacked.files()
         assert {path: after.get(path) for path in files} == files
 
 
@@ -212,7 +212,7 @@ WRITES = {
     "register over": "call {c}.system.register_table('sales.t', '{old}')",
     "register beside": "call {c}.system.register_table('sales.u', '{old}')",
 }
-OTHER_WORDS = {
+OTHER_MESSAGES = {
     "location": "outside the warehouse",
     "drop branch": "Cannot remove main branch",
     "drop tag": "tag",
@@ -225,7 +225,7 @@ OTHER_WORDS = {
 
 @pytest.mark.parametrize("what", WRITES)
 def test_no_statement_changes_what_main_shows(stage: Stage, what: str) -> None:
-    with pytest.raises(Exception, match=OTHER_WORDS.get(what, GATED)):
+    with pytest.raises(Exception, match=OTHER_MESSAGES.get(what, GATED)):
         stage.sql(WRITES[what])
     stage.require_main()
 
@@ -269,7 +269,7 @@ def test_a_write_under_a_wap_id_is_refused_and_nothing_is_there_to_publish(stage
     stage.require_main()
 
 
-def test_cleaning_up_takes_nothing_of_main(stage: Stage) -> None:
+def test_sparks_clean_up_procedures_remove_nothing_of_main(stage: Stage) -> None:
     files = stage.files()
     for path in files:
         os.utime(path, (1_600_000_000, 1_600_000_000))  # old enough to be an orphan, if nothing named it
@@ -279,7 +279,7 @@ def test_cleaning_up_takes_nothing_of_main(stage: Stage) -> None:
     assert set(stage.referenced()) <= set(stage.files())
 
 
-HIDDEN_READS = {
+READS_OF_STAGED_ROWS = {
     "a branch": "select * from {c}.sales.t.branch_secretwork",
     "a branch by version": "select * from {t} version as of 'secretwork'",
     "a snapshot": "select * from {t} version as of {hidden}",
@@ -287,29 +287,29 @@ HIDDEN_READS = {
 }
 
 
-@pytest.mark.parametrize("what", HIDDEN_READS)
+@pytest.mark.parametrize("what", READS_OF_STAGED_ROWS)
 def test_a_consumer_does_not_read_what_is_hidden(stage: Stage, what: str) -> None:
-    assert stage.sql(HIDDEN_READS[what], "producer"), "it is there"
+    assert stage.sql(READS_OF_STAGED_ROWS[what], "producer"), "it is there"
     with pytest.raises(Exception, match=r"[Cc]annot|[Cc]ould not|not find|NOT_FOUND|unknown|not exist"):
-        stage.sql(HIDDEN_READS[what], "consumer")
+        stage.sql(READS_OF_STAGED_ROWS[what], "consumer")
 
 
-def test_a_consumer_is_not_told_of_files_by_a_hidden_snapshot(stage: Stage) -> None:
-    told = str(stage.sql("select * from {t}.files version as of {hidden}", "consumer"))
-    assert not [word for word in stage.staged_words() if word in told]
+def test_the_files_table_of_a_hidden_snapshot_shows_a_consumer_no_staging(stage: Stage) -> None:
+    answer = str(stage.sql("select * from {t}.files version as of {hidden}", "consumer"))
+    assert not [word for word in stage.staged_traces() if word in answer]
 
 
-META = (
+METADATA_TABLES = (
     "refs", "snapshots", "history", "metadata_log_entries", "files", "all_files", "data_files", "all_data_files",
     "delete_files", "all_delete_files", "manifests", "all_manifests", "entries", "all_entries", "partitions",
     "position_deletes",
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("table", META)
+@pytest.mark.parametrize("table", METADATA_TABLES)
 def test_no_metadata_table_tells_a_consumer_of_staging(stage: Stage, table: str) -> None:
     whole, seen = (str(stage.sql(f"select * from {{t}}.{table}", by)) for by in ("producer", "consumer"))
-    staged = set(stage.staged_words())
+    staged = set(stage.staged_traces())
     assert not [word for word in staged if word in seen]
     if table in ("refs", "snapshots", "all_files", "all_entries", "metadata_log_entries"):
         assert [word for word in staged if word in whole], "the producer sees what the consumer does not"
@@ -359,13 +359,13 @@ def test_pyiceberg_without_a_token_sees_nothing(stage: Stage) -> None:
         load_catalog("nobody", type="rest", uri=f"{stage.lake.steward.server.url}/catalog").load_table("sales.t")
 
 
-def test_pyiceberg_of_a_consumer_sees_main_only(stage: Stage) -> None:
+def test_pyiceberg_with_a_consumers_token_sees_only_main(stage: Stage) -> None:
     table = stage.pyiceberg(Role.CONSUMER).load_table("sales.t")
     assert sorted(table.refs()) == ["main", "v1"]
     assert table.scan().to_arrow().sort_by("id")["id"].to_pylist() == [1, 2, 3]
     for found in (table.inspect.refs(), table.inspect.snapshots(), table.inspect.history(), table.inspect.all_files()):
-        assert not [word for word in stage.staged_words() if word in str(found.to_pylist())]
-    assert not [word for word in stage.staged_words() if word in str(table.inspect.metadata_log_entries().to_pylist())]
+        assert not [word for word in stage.staged_traces() if word in str(found.to_pylist())]
+    assert not [word for word in stage.staged_traces() if word in str(table.inspect.metadata_log_entries().to_pylist())]
     assert table.snapshot_by_id(stage.snapshot("hidden")) is None
     with pytest.raises(ValueError, match="not found"):
         table.scan(snapshot_id=stage.snapshot("hidden")).to_arrow()

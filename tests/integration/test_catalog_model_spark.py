@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def test_java_and_spark_read_whatever_random_commits_leave(spark: SparkSession) -> None:
+def test_java_and_spark_read_every_document_of_random_commits(spark: SparkSession) -> None:
     with memory_folder() as folder:
         play_and_scan(spark, folder, examples=20, steps=15)
 
@@ -33,7 +33,7 @@ def test_java_and_spark_read_whatever_random_commits_leave(spark: SparkSession) 
         {"made-up": 1},
     ],
 )
-def test_javas_reader_takes_a_good_document_and_not_this_one(spark: SparkSession, change: dict[str, Any]) -> None:
+def test_javas_parser_notices_a_change_of_a_good_document(spark: SparkSession, change: dict[str, Any]) -> None:
     java, good = JavaParser(spark), document()
     java.require_unchanged(json.dumps(good).encode())
     with pytest.raises((AssertionError, PySparkException, Py4JError)):

@@ -32,12 +32,13 @@ if TYPE_CHECKING:
 # PyIceberg's own.
 pytestmark = [pytest.mark.usefixtures("kernel"), pytest.mark.filterwarnings("ignore::DeprecationWarning:pyiceberg")]
 MERGE_ON_READ = ", ".join(f"'write.{each}.mode'='merge-on-read'" for each in ("delete", "update", "merge"))
+# The ids that the deletes in the fixture `shop` leave.
 LEFT = sorted(set(range(200)) - set(range(3, 200, 10)) - {4, 97, 98})
 
 
 @pytest.fixture(scope="module")
 def shop(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Iterator[Shop]:
-    """`raw.marked` in two files, whose Puffin files hold vectors of both, of one, and older ones."""
+    """A shop with the source `raw.marked`: two data files, with deletion vectors of three deletes."""
     with shop_at(tmp_path_factory.mktemp("vectors")) as made:
         name = f"{operator(made)}.raw.marked"
         spark.sql(
@@ -63,7 +64,7 @@ def scan_of(shop: Shop, table: str) -> Scan:
 
 
 def publish(shop: Shop, name: str, spark: SparkSession | None) -> Outcome:
-    """By Spark, or by a small job that makes the right rows."""
+    """Publish `raw.marked` to a new table: by Spark, or without it by a small job that returns the right rows."""
     shop.make(f"sales.{name}", version=3)
     shop.protect(contract(f"sales.{name}").replace("raw.orders", "raw.marked"))
     with Coordinator(shop.steward, spark) as coordinator:
@@ -102,10 +103,10 @@ def test_a_source_with_vectors_is_published_as_every_engine_reads_it(shop: Shop,
         assert engines(shop, spark, "sales.marked", where) == dict.fromkeys(("spark", "duckdb", "pyiceberg"), right)
 
 
-def test_a_source_whose_footer_hides_a_vector_is_refused_until_it_is_honest(shop: Shop) -> None:
+def test_a_source_whose_puffin_footer_hides_a_vector_is_refused_and_published_once_it_is_restored(shop: Shop) -> None:
     path = parse_location(scan_of(shop, "raw.marked").files[0].deletes[0].location).local
     honest = path.read_bytes()
-    path.write_bytes(unlisted(honest))
+    path.write_bytes(with_empty_footer(honest))
     outcome = publish(shop, "hidden", None)
     assert isinstance(outcome, RolledBack), outcome
     attempt = outcome.chunks[0].attempt
@@ -113,16 +114,16 @@ def test_a_source_whose_footer_hides_a_vector_is_refused_until_it_is_honest(shop
     assert attempt.reason is not None
     assert attempt.reason.startswith("source_unusable")
     assert "does not list the deletion vector" in attempt.reason
-    assert shop.seen("sales.hidden") == []
+    assert shop.visible_rows("sales.hidden") == []
     path.write_bytes(honest)
     with Coordinator(shop.steward) as coordinator:
         mended = coordinator.repair("hidden", job, reason="the file is back")
     assert isinstance(mended, Committed), mended
-    assert sorted(row[0] for row in shop.seen("sales.hidden")) == LEFT
+    assert sorted(row[0] for row in shop.visible_rows("sales.hidden")) == LEFT
 
 
-def unlisted(data: bytes) -> bytes:
-    """The same file, as long as before, whose footer lists nothing."""
+def with_empty_footer(data: bytes) -> bytes:
+    """The Puffin file with a footer that lists no blob, padded to the same length."""
     size = int.from_bytes(data[-12:-8], "little")
     start = len(data) - 12 - size
     return data[:start] + json.dumps({"blobs": []}).encode().ljust(size) + data[start + size :]
@@ -132,7 +133,7 @@ COLUMNS = Schema((Field("id", PrimitiveType(Kind.LONG), field_id=1),))
 HIDDEN, STRAY, HONEST = "hidden", "stray", "honest"
 
 
-def made_lake(folder: Path, kind: str) -> Lake:
+def write_lake(folder: Path, kind: str) -> Lake:
     """A hundred rows, of which half are marked by a vector that only some readers see, or that all see."""
     lake = Lake(folder, (schema(0, column(1, "id")),), version=3)
     folder.mkdir(parents=True)
@@ -150,6 +151,7 @@ def made_lake(folder: Path, kind: str) -> Lake:
 
 @pytest.mark.parametrize(
     ("kind", "by_manifest", "by_footer", "code"),
+    # 102 rows. One vector deletes 1 row of the second file; the vector in question deletes 50 of the first one.
     [
         (HIDDEN, 51, 101, "deletion_vector_unlisted"),
         (STRAY, 101, 51, "deletion_vector_stray"),
@@ -169,7 +171,7 @@ def test_a_vector_that_only_some_readers_see_fools_one_of_them_and_is_refused(
     for key, value in options.items():
         spark.conf.set(f"spark.sql.catalog.{name}{key}", value)
     folder = tmp_path / "warehouse" / "db" / kind
-    lake = made_lake(folder, kind)
+    lake = write_lake(folder, kind)
     assert spark.table(f"{name}.db.{kind}").count() == by_manifest
     seen = StaticTable.from_metadata(str(folder / "metadata" / "v1.metadata.json")).scan().to_arrow()
     assert seen.num_rows == by_footer

@@ -1,4 +1,4 @@
-"""`pvdm demo` on real Spark: docs/demo.md shows what it prints, no token gets into Spark's log, and it cannot lie."""
+"""`pvdm demo` on real Spark: docs/demo.md shows its output, Spark's log has no token, and a wrong scene fails it."""
 
 from __future__ import annotations
 
@@ -56,10 +56,10 @@ def test_the_page_shows_what_the_demo_prints_and_no_token_gets_into_sparks_event
     assert TOKEN.findall(text) == []
 
 
-def test_a_scene_that_ends_otherwise_than_it_is_told_fails_the_demo(
+def test_a_scene_that_does_not_end_as_scripted_fails_the_demo(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A job that drops nothing is published; in the session of the run, which is left without the demo's catalogs."""
+    """The job that should drop rows drops none, so it is published. The shared session keeps no catalog of the demo."""
     monkeypatch.setattr("pvdm.evaluation.scenes.DROPPED_ROWS", 0)
     assert main(["demo", "--rows", "100", "--json"]) == 1
     error = json.loads(capsys.readouterr().out)["error"]

@@ -58,7 +58,7 @@ def publish(shop: Shop, spark: SparkSession, target: str, source: str) -> Outcom
         return coordinator.execute_workload(target, table=target)
 
 
-def ours(shop: Shop, table: str) -> list[dict[str, Any]]:
+def rows_by_pvdm(shop: Shop, table: str) -> list[dict[str, Any]]:
     metadata = shop.metadata(table, Role.OPERATOR)
     return rows_of(plan_scan(metadata, metadata.current_snapshot, Files()))
 
@@ -75,8 +75,8 @@ def test_variants_are_published_without_bounds_and_read_by_spark(shop: Shop, spa
     )
     outcome = publish(shop, spark, "sales.things", "raw.things")
     assert isinstance(outcome, Committed), outcome
-    asked = "select id, v is null, to_json(v), s is null, to_json(s.w) from LAKE.{}.things order by id"
-    seen = [sql(shop, spark, asked.format(each)) for each in ("raw", "sales")]
+    query = "select id, v is null, to_json(v), s is null, to_json(s.w) from LAKE.{}.things order by id"
+    seen = [sql(shop, spark, query.format(each)) for each in ("raw", "sales")]
     assert seen[0] == seen[1]
     assert len(seen[0]) == 22
     metadata = shop.metadata("sales.things")
@@ -128,20 +128,23 @@ def test_defaults_of_the_java_api_are_what_spark_reads(shop: Shop, spark: SparkS
         sql(shop, spark, f"refresh table LAKE.{table}")
     # Java's own writer puts the write default where a column is not named; here it is another than the initial one.
     sql(shop, spark, "insert into LAKE.raw.early (id, f) values (6, float('-0.0'))")
-    asked = "select * from LAKE.{} order by id"
-    theirs = sql(shop, spark, asked.format("raw.early"))
-    assert theirs[0][3:] == (7, "x", True, *theirs[0][6:9], theirs[0][9], 1.5, 2.5, b"\x01\x02")
-    assert [plain(row) for row in sorted(ours(shop, "raw.early"), key=lambda row: row["id"])] == [
+    query = "select * from LAKE.{} order by id"
+    spark_rows = sql(shop, spark, query.format("raw.early"))
+    # Columns from position 3 on: i, n, b, dt, ts, tz, dec, f, dd, bin. Dates and times are compared below.
+    first = spark_rows[0]
+    assert first[3:6] == (7, "x", True)
+    assert first[10:] == (1.5, 2.5, b"\x01\x02")
+    assert [plain(row) for row in sorted(rows_by_pvdm(shop, "raw.early"), key=lambda row: row["id"])] == [
         plain(row.asDict(recursive=True))
-        for row in spark.sql(asked.format("raw.early").replace("LAKE", operator(shop))).collect()
+        for row in spark.sql(query.format("raw.early").replace("LAKE", operator(shop))).collect()
     ]
     outcome = publish(shop, spark, "sales.late", "raw.early")
     assert isinstance(outcome, Committed), outcome
-    assert sql(shop, spark, asked.format("sales.late")) == theirs
+    assert sql(shop, spark, query.format("sales.late")) == spark_rows
 
 
 def plain(row: dict[str, Any]) -> str:
-    """Zoned times as Spark's session shows them."""
+    """The row as text, with zoned times without their zone, as Spark's session shows them."""
     return repr({**row, "tz": row["tz"] and row["tz"].replace(tzinfo=None)})
 
 
@@ -186,8 +189,8 @@ OLD = (
 )
 
 
-def lived_in(shop: Shop, spark: SparkSession, table: str) -> list[Any]:
-    """A table of format 3 with a past of its own; its rows' ids and sequence numbers."""
+def create_table_with_history(shop: Shop, spark: SparkSession, table: str) -> list[Any]:
+    """Create a table of format 3 with updates and deletes; returns id, row id and sequence number of each row."""
     made = "(id bigint, day date, town string) using iceberg partitioned by (day)"
     sql(shop, spark, f"create table LAKE.{table} {made} tblproperties ('format-version'='3')")
     sql(shop, spark, *(each.replace("TABLE", table) for each in OLD))
@@ -210,7 +213,7 @@ def by_day(_spark: object, chunk: Chunk) -> pa.Table:
 
 
 def run(shop: Shop, target: str, *more: str, **boundary: str) -> None:
-    """By a small job: who staged it is no matter of row ids."""
+    """Publish the rows of the source with a small job: row ids do not depend on who stages."""
     shop.protect(contract(target, *more, **boundary))
     with Coordinator(shop.steward) as coordinator:
         outcome = coordinator.execute_workload(target, by_day, table=target)
@@ -224,7 +227,7 @@ def test_appends_leave_every_row_its_id_and_give_new_rows_new_ones(
     shop: Shop, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pvdm.metadata.gate.publication.MERGE_FROM", 2)
-    before = lived_in(shop, spark, "sales.grown")
+    before = create_table_with_history(shop, spark, "sales.grown")
     used = shop.metadata("sales.grown", Role.OPERATOR).next_row_id or 0
     run(shop, "sales.grown", BY_CHUNKS)
     sql(shop, spark, "refresh table LAKE.sales.grown")
@@ -260,7 +263,7 @@ def test_rows_of_a_table_that_came_from_format_2_get_ids_once_and_keep_them(shop
 
 
 def test_an_overwrite_leaves_the_rows_beside_it_their_ids_and_their_deletes(shop: Shop, spark: SparkSession) -> None:
-    before = lived_in(shop, spark, "sales.turned")
+    before = create_table_with_history(shop, spark, "sales.turned")
     used = shop.metadata("sales.turned", Role.OPERATOR).next_row_id or 0
     run(shop, "sales.turned", operation="overwrite-partitions")
     sql(shop, spark, "refresh table LAKE.sales.turned")

@@ -46,7 +46,7 @@ pytestmark = [
 ]
 Doc = dict[str, Any]
 
-# Name, format version, source column and transform; the last chunk of `chunks` and all of `nothing` has no row.
+# By name: format version, source column and transform.
 PARTITIONED: Mapping[str, tuple[int, int, str]] = {
     "by_identity": (2, 10, "identity"),
     "by_bucket": (3, 1, "bucket[3]"),
@@ -57,6 +57,7 @@ PARTITIONED: Mapping[str, tuple[int, int, str]] = {
     "by_day": (2, 9, "day"),
     "by_hour": (3, 8, "hour"),
 }
+# By name: format version and rows. The last chunk of `chunks` has no row.
 MORE: Mapping[str, tuple[int, Sequence[Doc]]] = {
     "chunks": (3, ROWS),
     "nothing": (2, ()),
@@ -146,48 +147,48 @@ def shop(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Itera
 
 
 @pytest.fixture(params=TABLES)
-def named(request: pytest.FixtureRequest) -> str:
+def table_name(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
 @pytest.fixture
-def table(shop: Shop, named: str) -> Table:
+def table(shop: Shop, table_name: str) -> Table:
     catalog = consumer_catalog(shop.steward.url, shop.steward.token_for(Role.CONSUMER, "sales").text)
-    found: Table = catalog.load_table(("sales", named))
+    found: Table = catalog.load_table(("sales", table_name))
     return found
 
 
 @pytest.fixture
-def engines(shop: Shop, spark: SparkSession, named: str, table: Table) -> Iterator[Engines]:
+def engines(shop: Shop, spark: SparkSession, table_name: str, table: Table) -> Iterator[Engines]:
     lake = f"read_{shop.steward.url.rpartition(':')[2]}"
     pvdm.spark_session(shop.steward, Role.CONSUMER, "sales", name=lake)
     token = shop.steward.token_for(Role.CONSUMER, "sales").text
-    base = metadata_location(shop.steward.url, token, f"sales.{named}")
-    made = Engines(spark, f"{lake}.sales.{named}", table, base)
+    base = metadata_location(shop.steward.url, token, f"sales.{table_name}")
+    made = Engines(spark, f"{lake}.sales.{table_name}", table, base)
     yield made
     made.close()
 
 
-def rows_of(named: str) -> Sequence[Doc]:
-    return MORE[named][1] if named in MORE else ROWS
+def rows_of(table_name: str) -> Sequence[Doc]:
+    return MORE[table_name][1] if table_name in MORE else ROWS
 
 
-def test_every_engine_reads_the_same(named: str, engines: Engines, table: Table) -> None:
-    rows = rows_of(named)
+def test_every_engine_reads_the_same(table_name: str, engines: Engines, table: Table) -> None:
+    rows = rows_of(table_name)
     assert engines.rows() == dict.fromkeys(("spark", "duckdb", "pyiceberg"), plain_rows(rows))
     assert engines.counts() == dict.fromkeys(("spark", "duckdb", "pyiceberg"), len(rows))
     assert engines.ends(ORDERED_COLUMNS) == dict.fromkeys(("spark", "duckdb"), known_ends(rows, ORDERED_COLUMNS))
     assert scanned_ends(table, ORDERED_COLUMNS) == known_ends(rows, ORDERED_COLUMNS)
     for column_name in FLOAT_COLUMNS:
-        # For some the greatest is NaN: that there is one is asked by a filter.
+        # Some engines give NaN as the greatest value. A question in QUESTIONS asks for the rows with NaN.
         found = engines.ends([column_name], f"not isnan({column_name})")
         assert found == dict.fromkeys(("spark", "duckdb"), known_ends(rows, [column_name]))
     wrong: dict[tuple[str, str], list[int]] = {}
     by_spark = engines.ids_by_spark(QUESTIONS)
-    for asked, ids_by_spark in zip(QUESTIONS, by_spark, strict=True):
-        right = sorted(row["id"] for row in rows if asked.holds(row))
-        told_by = {"spark": ids_by_spark, **engines.ids_by_others(asked)}
-        wrong |= {(asked.spark, name): ids for name, ids in told_by.items() if ids != right}
+    for question, ids_by_spark in zip(QUESTIONS, by_spark, strict=True):
+        right = sorted(row["id"] for row in rows if question.holds(row))
+        by_engine = {"spark": ids_by_spark, **engines.ids_by_others(question)}
+        wrong |= {(question.spark, name): ids for name, ids in by_engine.items() if ids != right}
     assert wrong == {}
 
 

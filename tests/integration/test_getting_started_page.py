@@ -24,7 +24,7 @@ BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 class Reader:
-    """Somebody who does what the page says, in a folder of their own."""
+    """Runs the blocks of the page in the current folder, as a reader of the page does."""
 
     def __init__(self, capfd: pytest.CaptureFixture[str]) -> None:
         self.names: dict[str, object] = {"__name__": "page"}
@@ -64,14 +64,16 @@ class Reader:
     def _command(self, line: str, shown: list[str]) -> None:
         self._capfd.readouterr()
         code = main(shlex.split(line)[1:])
-        told = self._capfd.readouterr()
+        printed = self._capfd.readouterr()
         self.ran.append(line)
-        # A page shows another exit code than 0 by asking for it.
+        # The page shows an exit code other than 0 as the output of `echo $?`.
         wanted = int(shown.pop()) if shown and shown[-1].isdigit() else 0
-        assert code == wanted, f"{line}\n{told.out}{told.err}"
+        assert code == wanted, f"{line}\n{printed.out}{printed.err}"
         for each in shown:
             pattern = ".*".join(map(re.escape, each.split("…")))
-            assert re.search(f"^{pattern}$", told.out + told.err, re.MULTILINE), f"{each}\n{told.out}{told.err}"
+            assert re.search(f"^{pattern}$", printed.out + printed.err, re.MULTILINE), (
+                f"{each}\n{printed.out}{printed.err}"
+            )
 
 
 def commands(text: str) -> list[tuple[str, list[str]]]:

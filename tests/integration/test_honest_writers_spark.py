@@ -42,7 +42,7 @@ SPARK: tuple[Mapping[str, str], ...] = (
     {"parquet.bloom.filter.enabled#town": "true", "parquet.bloom.filter.enabled#id": "true"},
     {"parquet.page.write-checksum.enabled": "false"},
 )
-KINDS_OF_ICEBERG = ("flat", "nested", "nulls")
+ICEBERG_SAMPLES = ("flat", "nested", "nulls")
 FILES_MIN = 60
 
 
@@ -63,6 +63,7 @@ def frames(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Map
 
 
 def findings(path: Path, name: str) -> list[tuple[str, str, str | None, str | None]]:
+    """The findings in a file of a sample: code, message, expected, got."""
     data = with_ids(path.read_bytes(), SAMPLES[name])
     found = observe_file(data, SAMPLES[name].table, footer_published=True)
     assert found.findings or (found.data_file is not None and found.data_file.record_count == len(SAMPLES[name].rows))
@@ -73,7 +74,7 @@ def findings(path: Path, name: str) -> list[tuple[str, str, str | None, str | No
 def test_a_file_of_icebergs_writer_passes(
     spark: SparkSession, frames: Mapping[str, DataFrame], options: Mapping[str, str]
 ) -> None:
-    for name in KINDS_OF_ICEBERG:
+    for name in ICEBERG_SAMPLES:
         writer = frames[name].writeTo(f"{CATALOG}.db.t").using("iceberg")
         for key, value in options.items():
             if not key.endswith("town") or name == "flat":
@@ -99,4 +100,4 @@ def test_a_file_of_sparks_own_writer_passes(
 
 
 def test_there_are_at_least_60_files() -> None:
-    assert len(ICEBERG) * len(KINDS_OF_ICEBERG) + len(SPARK) * len(SAMPLES) >= FILES_MIN
+    assert len(ICEBERG) * len(ICEBERG_SAMPLES) + len(SPARK) * len(SAMPLES) >= FILES_MIN

@@ -36,6 +36,14 @@ from tests.support.parquet.edit import (
     split_footer,
     statistics,
 )
+from tests.support.parquet.field_ids import (
+    ColumnField,
+    ColumnIndexField,
+    Encoding,
+    EncodingStatsField,
+    PageType,
+    StatisticsField,
+)
 from tests.support.steward.shop import Row, Shop, contract, shop_at
 
 if TYPE_CHECKING:
@@ -50,7 +58,7 @@ ALL = frozenset({"spark", "duckdb", "pyiceberg"})
 DAY = datetime.date(2026, 11, 14)
 ROWS: tuple[Row, ...] = tuple((at, DAY.isoformat(), f"town {at:0100}") for at in range(2_000))
 LAST = 1_999
-ASKED = (
+QUESTIONS = (
     Question(f"id = {LAST}", f"id = {LAST}", f"id = {LAST}", lambda row: row["id"] == LAST),
     Question(f"town = '{ROWS[LAST][2]}'", f"town = '{ROWS[LAST][2]}'", f"town = '{ROWS[LAST][2]}'", lambda _: False),
 )
@@ -59,7 +67,7 @@ write: Callable[..., None] = pq.write_table
 
 
 def honest(table: pa.Table, **more: Any) -> bytes:
-    """A file with everything that a file can say."""
+    """An honest file with every kind of claim: statistics, page index, bloom filter, dictionary."""
     sink = io.BytesIO()
     options: dict[str, Any] = {
         "compression": "zstd",
@@ -77,12 +85,14 @@ def honest(table: pa.Table, **more: Any) -> bytes:
 
 
 def statistics_lie(data: bytes) -> bytes:
-    return edit_footer(data, lambda footer: put(statistics(footer, ID), 5, BINARY, (100).to_bytes(8, "little")))
+    return edit_footer(
+        data, lambda footer: put(statistics(footer, ID), StatisticsField.MAX_VALUE, BINARY, (100).to_bytes(8, "little"))
+    )
 
 
 def page_index_lies(data: bytes) -> bytes:
     def change(found: Any) -> None:
-        get(found, 3)[1][-1] = (1_600).to_bytes(8, "little")
+        get(found, ColumnIndexField.MAX_VALUES)[1][-1] = (1_600).to_bytes(8, "little")
 
     return edit_page_index(data, COLUMN_INDEX, ID, change)
 
@@ -90,7 +100,7 @@ def page_index_lies(data: bytes) -> bytes:
 def bloom_filter_lies(data: bytes) -> bytes:
     body, footer = split_footer(data)
     fields = metadata_of(columns(groups(footer)[0])[ID])
-    at, length = get(fields, 14), get(fields, 15)
+    at, length = get(fields, ColumnField.BLOOM_FILTER_OFFSET), get(fields, ColumnField.BLOOM_FILTER_LENGTH)
     _, start = parse(body, at)
     return join_footer(body[:start] + b"\0" * (at + length - start) + body[at + length :], footer)
 
@@ -98,10 +108,15 @@ def bloom_filter_lies(data: bytes) -> bytes:
 def encodings_lie(data: bytes) -> bytes:
     def change(footer: Any) -> None:
         fields = metadata_of(columns(groups(footer)[0])[TOWN])
-        put(fields, 2, LIST, (I32, [2, 3]))
-        stats = get(fields, 13)[1]
+        put(fields, ColumnField.ENCODINGS, LIST, (I32, [Encoding.PLAIN_DICTIONARY, Encoding.RLE]))
+        stats = get(fields, ColumnField.ENCODING_STATS)[1]
         assert len(stats) == 3, stats
-        stats[:] = [each for each in stats if get(each, 1) == 2 or get(each, 2) != 0]
+        stats[:] = [
+            each
+            for each in stats
+            if get(each, EncodingStatsField.PAGE_TYPE) == PageType.DICTIONARY_PAGE
+            or get(each, EncodingStatsField.ENCODING) != Encoding.PLAIN
+        ]
 
     return edit_footer(data, change)
 
@@ -112,7 +127,7 @@ class Family:
 
     lie: Callable[[bytes], bytes]
     code: str
-    asked: Question
+    question: Question
     fooled: frozenset[str]
 
     def file(self, table: pa.Table) -> bytes:
@@ -120,21 +135,23 @@ class Family:
 
 
 FAMILIES: Mapping[str, Family] = {
-    "statistics": Family(statistics_lie, "parquet_statistics_lie", ASKED[0], ALL),
-    "page_index": Family(page_index_lies, "parquet_page_index_lies", ASKED[0], frozenset()),
-    "bloom_filter": Family(bloom_filter_lies, "parquet_bloom_filter_lies", ASKED[0], frozenset({"spark", "duckdb"})),
-    "encodings": Family(encodings_lie, "parquet_encodings_lie", ASKED[1], frozenset({"spark"})),
+    "statistics": Family(statistics_lie, "parquet_statistics_lie", QUESTIONS[0], ALL),
+    "page_index": Family(page_index_lies, "parquet_page_index_lies", QUESTIONS[0], frozenset()),
+    "bloom_filter": Family(
+        bloom_filter_lies, "parquet_bloom_filter_lies", QUESTIONS[0], frozenset({"spark", "duckdb"})
+    ),
+    "encodings": Family(encodings_lie, "parquet_encodings_lie", QUESTIONS[1], frozenset({"spark"})),
 }
 
 
 @contextmanager
 def writing(make: Callable[[pa.Table], bytes]) -> Iterator[None]:
-    """The small stager's files are made by this."""
+    """Inside the block the small stager writes files that `make` makes: PyArrow's `write_table` is replaced."""
 
-    def instead(table: pa.Table, where: Any, **_: Any) -> None:
+    def write_made(table: pa.Table, where: Any, **_: Any) -> None:
         where.write(make(table))
 
-    with patch.object(pq, "write_table", instead):
+    with patch.object(pq, "write_table", write_made):
         yield
 
 
@@ -176,7 +193,7 @@ def test_on_an_open_table_the_lie_hides_a_row_from_those_who_trust_it(
     family = FAMILIES[name]
     with engines(shop, spark, f"open_{name}") as found:
         assert found.counts() == dict.fromkeys(ALL, len(ROWS))
-        missed = {engine for engine, ids in found.ids(family.asked).items() if ids != [LAST]}
+        missed = {engine for engine, ids in found.ids(family.question).items() if ids != [LAST]}
     assert missed == family.fooled
 
 
@@ -193,27 +210,25 @@ def test_no_lie_is_published_and_the_honest_twin_reads_the_same_everywhere(shop:
                 )
             assert not isinstance(outcome, Committed), name
             assert family.code in repr(outcome), (name, outcome)
-        assert shop.seen("sales.things") == []
+        assert shop.visible_rows("sales.things") == []
         with writing(honest):
             assert isinstance(coordinator.repair("one", job, reason="an honest file"), Committed)
     with engines(shop, spark, "things") as found:
         assert found.counts() == dict.fromkeys(ALL, len(ROWS))
-        for asked in ASKED:
-            assert found.ids(asked) == {engine: [LAST] for engine in ALL}
+        for question in QUESTIONS:
+            assert found.ids(question) == {engine: [LAST] for engine in ALL}
 
 
 @pytest.mark.parametrize(("codec", "read"), [("brotli", False), ("lz4", True), ("gzip", True), ("snappy", True)])
-def test_the_codecs_that_are_refused_are_those_that_spark_cannot_read(
-    codec: str, read: bool, shop: Shop, spark: SparkSession
-) -> None:
+def test_of_four_codecs_spark_cannot_read_only_brotli(codec: str, read: bool, shop: Shop, spark: SparkSession) -> None:
     shop.make(f"sales.{codec}")
     with writing(lambda table: honest(table, compression=codec)):
         shop.write(ROWS, f"sales.{codec}")
     lake = f"codecs_{shop.steward.url.rpartition(':')[2]}"
     pvdm.spark_session(shop.steward, Role.CONSUMER, "sales", name=lake)
-    asked = spark.sql(f"select sum(id) as n from {lake}.sales.{codec}")
+    frame = spark.sql(f"select sum(id) as n from {lake}.sales.{codec}")
     if read:
-        assert asked.collect()[0]["n"] == sum(range(len(ROWS)))
+        assert frame.collect()[0]["n"] == sum(range(len(ROWS)))
     else:
         with pytest.raises(Py4JJavaError, match=r"(?i)brotli"):
-            asked.collect()
+            frame.collect()

@@ -1,4 +1,4 @@
-"""Unmodified PyIceberg through the catalog: create, stage on a branch, read and travel, each by those who may."""
+"""Unmodified PyIceberg through the catalog: create, stage on a branch, read and travel, each by the roles that may."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_the_stewards_token_stages_on_a_branch_and_makes_no_table(lake: Lake) ->
 
 
 @pytest.mark.parametrize("role", [Role.PRODUCER, Role.STEWARD])
-def test_a_write_to_main_of_a_protected_table_is_refused_with_our_sentence(lake: Lake, role: Role) -> None:
+def test_a_write_to_main_of_a_protected_table_is_refused_with_the_gates_message(lake: Lake, role: Role) -> None:
     name = f"gated_{role}"
     published(lake, name)
     table = catalog(lake, role).load_table(("sales", name))
@@ -130,9 +130,9 @@ def test_a_consumer_writes_nowhere(lake: Lake) -> None:
             work()
 
 
-def test_a_token_alone_serves_and_none_is_told_as_that(lake: Lake) -> None:
+def test_pyiceberg_works_with_a_bare_token_and_is_refused_without_one(lake: Lake) -> None:
     token, _ = lake.steward.stand.token(Role.CONSUMER, "sales", "bare")
     assert catalog(lake, Role.CONSUMER, token=token).list_namespaces() == [("sales",)]
-    # Without one PyIceberg sends the word None.
+    # Without a token PyIceberg sends the text `None` as the token.
     with pytest.raises(UnauthorizedError, match="the token is not known"):
         catalog(lake, Role.CONSUMER, warehouse="lake")

@@ -100,9 +100,9 @@ def test_dropped_rows_end_with_3_and_consumers_see_what_they_saw(
     module.build = lambda _, chunk: chunk.rows().where("id < 5")  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "lossy_job", module)
     words = ["run", "sales.lossy", "--workload-id", "lossy-1", "--job", "lossy_job:build", "--json"]
-    code, told = shop.command(words)
-    assert code == 3, told
-    found = json.loads(told)
+    code, output = shop.command(words)
+    assert code == 3, output
+    found = json.loads(output)
     assert (found["outcome"], found["chunks"][0]["classes"]) == ("VERIFICATION_FAILED", ["missing"])
     assert consumed(shop, spark, "sales.lossy") == []
 
@@ -143,7 +143,7 @@ def test_an_interrupted_write_is_rolled_back_and_leaves_no_file(shop: Shop, spar
     ("spec", "partition"),
     [
         ((2, "day", "identity"), "{day: '2026-11-14'}"),
-        ((2, "day_month", "month"), "{day_month: 682}"),
+        ((2, "day_month", "month"), f"{{day_month: {(2026 - 1970) * 12 + 10}}}"),
         ((3, "town_bucket", "bucket[1]"), "{town_bucket: 0}"),
     ],
 )
@@ -202,7 +202,7 @@ def test_rows_are_widened_and_go_by_name(shop: Shop, spark: SparkSession) -> Non
     assert isinstance(outcome, Committed), outcome
 
 
-def test_a_job_that_gives_no_frame_is_told_so(shop: Shop, spark: SparkSession) -> None:
+def test_a_job_that_returns_no_frame_is_refused(shop: Shop, spark: SparkSession) -> None:
     shop.make("sales.frameless")
     shop.protect(contract("sales.frameless"))
     with pytest.raises(InputError) as caught:
@@ -210,7 +210,7 @@ def test_a_job_that_gives_no_frame_is_told_so(shop: Shop, spark: SparkSession) -
     assert caught.value.reason == "rows_not_a_frame"
 
 
-def test_a_source_is_read_as_it_was_pinned_and_in_groups_of_its_files(shop: Shop, spark: SparkSession) -> None:
+def test_a_source_chunked_by_files_is_read_as_it_was_pinned(shop: Shop, spark: SparkSession) -> None:
     shop.make("sales.files")
     shop.protect(contract("sales.files", "chunking:\n  by: files\n  max-size: 1"))
     with shop.client() as client:
@@ -229,8 +229,9 @@ def test_a_branch_that_an_unmodified_job_staged_is_published(shop: Shop, spark: 
     pvdm.spark_session(shop.steward, Role.PRODUCER, "sales", name=lake)
     spark.sql(f"alter table {lake}.sales.adopted create branch etl")
     spark.sql(f"insert into {lake}.sales.adopted.branch_etl select * from {lake}.raw.orders where id < 6")
-    code, told = shop.command(["publish", "sales.adopted", "etl", "--workload-id", "adopted-1"])
-    assert (code, "COMMITTED" in told) == (0, True), told
+    code, output = shop.command(["publish", "sales.adopted", "etl", "--workload-id", "adopted-1"])
+    assert code == 0, output
+    assert "COMMITTED" in output
     assert consumed(shop, spark, "sales.adopted") == SORTED
 
 
@@ -239,12 +240,12 @@ def test_a_failed_chunk_is_repaired(shop: Shop, spark: SparkSession) -> None:
     shop.protect(contract("sales.repaired", where="id < 6"))
     outcome = run(shop, spark, "sales.repaired", lambda _, chunk: chunk.rows().union(chunk.rows()))
     assert isinstance(outcome, VerificationFailed)
-    code, told = shop.command(["repair", "sales.repaired-1", "--reason", "the union was one too many"])
-    assert code == 0, told
+    code, output = shop.command(["repair", "sales.repaired-1", "--reason", "the union was one too many"])
+    assert code == 0, output
     assert consumed(shop, spark, "sales.repaired") == SORTED
 
 
-def test_files_that_a_manifest_lists_are_a_source(shop: Shop, spark: SparkSession) -> None:
+def test_files_listed_in_a_source_manifest_are_published(shop: Shop, spark: SparkSession) -> None:
     listed = []
     for at, part in enumerate((ROWS[:2], ROWS[2:])):
         path = shop.folder / f"part-{at}.parquet"

@@ -42,11 +42,11 @@ def scan_of(metadata: TableMetadata, snapshot_id: int | None = None) -> Scan:
     return plan_scan(metadata, found, Files())
 
 
-def ours(scan: Scan) -> list[str]:
+def rows_by_pvdm(scan: Scan) -> list[str]:
     return sorted(repr(plain(row)) for row in rows_of(scan))
 
 
-def theirs(spark: SparkSession, relation: str) -> list[str]:
+def rows_by_spark(spark: SparkSession, relation: str) -> list[str]:
     return sorted(repr(plain(row.asDict(recursive=True))) for row in spark.sql(f"select * from {relation}").collect())
 
 
@@ -81,7 +81,7 @@ def test_an_evolved_table_with_position_deletes_is_read_as_spark_reads_it(spark:
             "delete from TABLE where id % 10 = 3",
         )
         before = metadata_of(lake, "t")
-        assert ours(scan_of(before)) == theirs(spark, table)
+        assert rows_by_pvdm(scan_of(before)) == rows_by_spark(spark, table)
         run(
             "alter table TABLE add column new string",
             "alter table TABLE rename column amount to price",
@@ -113,10 +113,10 @@ def test_an_evolved_table_with_position_deletes_is_read_as_spark_reads_it(spark:
         assert after.current_snapshot is not None
         listed = listed_manifests(after, after.current_snapshot, Files())
         assert len({each.partition_spec_id for each in listed if each.content is ManifestContent.DATA}) == 3
-        assert ours(found) == theirs(spark, table)
+        assert rows_by_pvdm(found) == rows_by_spark(spark, table)
         for snapshot in after.snapshots[::4]:
-            wanted = theirs(spark, f"{table} version as of {snapshot.snapshot_id}")
-            assert ours(scan_of(after, snapshot.snapshot_id)) == wanted
+            wanted = rows_by_spark(spark, f"{table} version as of {snapshot.snapshot_id}")
+            assert rows_by_pvdm(scan_of(after, snapshot.snapshot_id)) == wanted
 
 
 def test_a_table_of_format_3_is_read_with_row_ids_in_its_files(spark: SparkSession, tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ def test_a_table_of_format_3_is_read_with_row_ids_in_its_files(spark: SparkSessi
         spark.sql(f"create table {table} (id bigint, n int) using iceberg tblproperties ('format-version'='3')")
         spark.sql(f"insert into {table} select id, 1 from range(30)")
         spark.sql(f"update {table} set n = 2 where id % 2 = 0")  # writes row ids beside the columns
-        assert ours(scan_of(metadata_of(lake, "t"))) == theirs(spark, table)
+        assert rows_by_pvdm(scan_of(metadata_of(lake, "t"))) == rows_by_spark(spark, table)
 
 
 COLUMNS = Schema(
@@ -178,17 +178,18 @@ def folder_catalog(spark: SparkSession, folder: Path) -> str:
     return name
 
 
-def rows_in_spark(spark: SparkSession, catalog: str, lake: Lake) -> list[str]:
+def show_in_spark(spark: SparkSession, catalog: str, lake: Lake) -> list[str]:
     """The rows that Spark shows of a table that lies in the catalog's `db`."""
     (lake.folder / "metadata").mkdir()
     (lake.folder / "metadata" / "v1.metadata.json").write_bytes(lake.metadata().to_bytes())
     (lake.folder / "metadata" / "version-hint.text").write_text("1")
-    return theirs(spark, f"{catalog}.db.{lake.folder.name}")
+    return rows_by_spark(spark, f"{catalog}.db.{lake.folder.name}")
 
 
-def test_equality_deletes_take_the_rows_that_icebergs_own_reader_takes(spark: SparkSession, tmp_path: Path) -> None:
+def test_equality_deletes_remove_the_rows_that_icebergs_own_reader_removes(spark: SparkSession, tmp_path: Path) -> None:
     name = folder_catalog(spark, tmp_path)
     for lake in deletes_of_many_kinds(tmp_path / "warehouse" / "db"):
-        found = ours(scan_of(lake.metadata()))
-        assert found == rows_in_spark(spark, name, lake)
-        assert 0 < len(found) < 4 * len(FLOATS) ** 2
+        found = rows_by_pvdm(scan_of(lake.metadata()))
+        assert found == show_in_spark(spark, name, lake)
+        files = 4  # of each table, with one row for each pair of floats
+        assert 0 < len(found) < files * len(FLOATS) ** 2

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.integration.test_scan_spark import folder_catalog, ours, rows_in_spark, scan_of
+from tests.integration.test_scan_spark import folder_catalog, rows_by_pvdm, scan_of, show_in_spark
 from tests.support.lake.source_lies import LIES
 
 if TYPE_CHECKING:
@@ -33,7 +33,8 @@ def test_spark_shows_other_rows_of_each_source_that_is_refused(spark: SparkSessi
     name = folder_catalog(spark, tmp_path)
     with without_cache(spark):
         for number, lie in enumerate(LIES):
-            honest, lying = (lie.make(tmp_path / "warehouse" / "db" / f"{kind}{number}", kind == "l") for kind in "hl")
-            rows = rows_in_spark(spark, name, honest)
-            assert rows == ours(scan_of(honest.metadata())), lie
-            assert rows_in_spark(spark, name, lying) != rows, lie
+            folder = tmp_path / "warehouse" / "db"
+            honest, lying = lie.make(folder / f"honest{number}", False), lie.make(folder / f"lying{number}", True)
+            rows = show_in_spark(spark, name, honest)
+            assert rows == rows_by_pvdm(scan_of(honest.metadata())), lie
+            assert show_in_spark(spark, name, lying) != rows, lie

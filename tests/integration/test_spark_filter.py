@@ -97,7 +97,7 @@ def table() -> pa.Table:
 
 @pytest.fixture(scope="module")
 def frame(spark: SparkSession, table: pa.Table, tmp_path_factory: pytest.TempPathFactory) -> DataFrame:
-    """By a file, so that no conversion of Python values or time zones takes part."""
+    """The rows in Spark, read from a file, so that no conversion of Python values or time zones takes part."""
     import pyarrow.parquet as pq
 
     path = tmp_path_factory.mktemp("filter") / "rows.parquet"
@@ -106,7 +106,9 @@ def frame(spark: SparkSession, table: pa.Table, tmp_path_factory: pytest.TempPat
 
 
 @pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
-def test_a_filter_keeps_the_same_rows(spark: SparkSession, frame: DataFrame, table: pa.Table, zone: str) -> None:
+def test_a_filter_keeps_the_same_rows_in_spark_and_in_the_steward(
+    spark: SparkSession, frame: DataFrame, table: pa.Table, zone: str
+) -> None:
     from pyspark.sql import functions
 
     before = spark.conf.get("spark.sql.session.timeZone")
@@ -128,10 +130,13 @@ def test_a_filter_keeps_the_same_rows(spark: SparkSession, frame: DataFrame, tab
         assert (text, sorted(row["row"] for row in marked if row[str(at)])) == (text, expected)
 
 
-def test_a_type_that_spark_has_not_is_told(spark: SparkSession) -> None:
+def test_a_type_that_spark_lacks_is_refused(spark: SparkSession) -> None:
     with pytest.raises(InputError) as caught:
         spark_type(PrimitiveType(Kind.TIME))
     assert caught.value.reason == "spark_type_unsupported"
+
+
+def test_names_are_quoted_for_spark() -> None:
     assert spark_name("a`b", "c.d") == "`a``b`.`c.d`"
 
 
@@ -140,12 +145,12 @@ def test_nested_columns_fit_whatever_may_be_null(spark: SparkSession) -> None:
 
     given = spark.sql("select named_struct('x', 1, 'y', array('a')) as s, cast(1 as decimal(5,2)) as d, 1.5f as f")
 
-    def of(text: str) -> StructType:
+    def struct_type(text: str) -> StructType:
         made = StructType.fromDDL(text)
         assert isinstance(made, StructType)
         return made
 
-    wanted = of("f double, s struct<x: int, y: array<string>> not null, d decimal(9,2)")
+    wanted = struct_type("f double, s struct<x: int, y: array<string>> not null, d decimal(9,2)")
     assert (
         fit_columns(given, wanted).schema.simpleString()
         == "struct<f:double,s:struct<x:int,y:array<string>>,d:decimal(9,2)>"
@@ -155,5 +160,5 @@ def test_nested_columns_fit_whatever_may_be_null(spark: SparkSession) -> None:
         "f float, s struct<y: array<string>, x: int>, d decimal(5,2)",
     ):
         with pytest.raises(InputError) as caught:
-            fit_columns(given, of(other))
+            fit_columns(given, struct_type(other))
         assert caught.value.reason == "rows_type_differs"

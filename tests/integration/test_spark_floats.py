@@ -93,19 +93,19 @@ def paths(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     return found
 
 
-def united(frames: Sequence[DataFrame]) -> DataFrame:
-    """The union of all, two by two: each union has Spark look through everything below it."""
+def union_all(frames: Sequence[DataFrame]) -> DataFrame:
+    """The union of all frames as a balanced tree: Spark analyzes everything below each union again."""
     if len(frames) == 1:
         return frames[0]
     half = len(frames) // 2
-    return united(frames[:half]).union(united(frames[half:]))
+    return union_all(frames[:half]).union(union_all(frames[half:]))
 
 
 @pytest.fixture(scope="module")
 def frames(shop: Shop, spark: SparkSession, paths: list[str]) -> dict[str, DataFrame]:
     """The rows in every layout; Spark writes a file of its own for each file that it reads."""
     lake = operator(shop)
-    rows = united([spark.read.parquet(path) for path in paths])
+    rows = union_all([spark.read.parquet(path) for path in paths])
     found = {"files": spark.read.parquet(*paths)}
     for name, partitioned in (("plain", ""), ("by_float", "partitioned by (f)"), ("by_double", "partitioned by (d)")):
         spark.sql(f"create table {lake}.raw.{name} (id bigint, f float, d double) using iceberg {partitioned}")
@@ -130,7 +130,7 @@ def test_every_comparison_keeps_the_rows_that_the_steward_keeps(
         frames[layout].where(condition(each)).select(functions.lit(at).alias("filter"), "id")
         for at, each in enumerate(bound)
     ]
-    for row in united(asked).collect():
+    for row in union_all(asked).collect():
         got[row["filter"]].append(row["id"])
     for at, (text, each) in enumerate(zip(texts, bound, strict=True)):
         expected = [row["id"] for row in rows if keeps(each, row)]
@@ -138,16 +138,16 @@ def test_every_comparison_keeps_the_rows_that_the_steward_keeps(
         assert (text, filter_rows(batch, each).column("id").to_pylist()) == (text, expected)
 
 
-def test_no_comparison_of_floats_is_left_to_a_source(frames: dict[str, DataFrame]) -> None:
+def test_no_comparison_of_floats_is_pushed_down_to_a_source(frames: dict[str, DataFrame]) -> None:
     """Sources order floats by their bits and leave NaN out of bounds; other columns are still pushed down."""
     for layout in ("plain", "files"):
         where = bind(parse_expression("d >= 0 and f in (0, 1) and id > 3"), SCHEMA, {})
         plan = frames[layout].where(condition(where))._jdf.queryExecution().executedPlan().toString()
         pushed = re.search(r"PushedFilters: \[(.*?)\]|, filters=(.*?), runtimeFilters", plan)
         assert pushed is not None, plan
-        told = pushed[1] or pushed[2]
-        assert "GreaterThan(id,3)" in told or "id > 3" in told
-        assert re.search(r"\b[fd] *(>|<|=|!|IN)|[A-Z]\w*\([fd],", told) is None
+        pushed_filters = pushed[1] or pushed[2]
+        assert "GreaterThan(id,3)" in pushed_filters or "id > 3" in pushed_filters
+        assert re.search(r"\b[fd] *(>|<|=|!|IN)|[A-Z]\w*\([fd],", pushed_filters) is None
 
 
 def run(shop: Shop, spark: SparkSession, table: str) -> Outcome:
@@ -245,8 +245,8 @@ def test_sparks_copy_of_every_nan_passes_and_zeros_keep_their_sign(
     assert isinstance(outcome, Committed), outcome
     (copy,) = published(shop, "sales.nans")
     copy = copy.sort_by("id")
-    one = struct.pack("<Q", 0x7FF8 << 48)
-    assert bits_of(copy, "d") == b"".join([one] * 5 + DOUBLES[5:])
+    one_nan, nan_count = struct.pack("<Q", 0x7FF8 << 48), 5  # the first five of DOUBLES are NaNs
+    assert bits_of(copy, "d") == b"".join([one_nan] * nan_count + DOUBLES[nan_count:])
     assert bits_of(nans(), "d") == b"".join(DOUBLES)
     schema = to_model(shop.metadata("sales.nans").current_schema)
     plan = Plan(schema, (content(schema),))
@@ -263,8 +263,8 @@ def test_sparks_copy_of_every_nan_passes_and_zeros_keep_their_sign(
 UUIDS = [UUID(int=0), UUID(int=1), UUID(int=2**127), UUID(int=2**128 - 1), UUID(int=2**127 - 1)]
 
 
-@pytest.mark.parametrize("asked", [f"= '{UUIDS[2]}'", f"in ('{UUIDS[1]}', '{UUIDS[3]}')", f"!= '{UUIDS[4]}'"])
-def test_an_honest_copy_by_a_comparison_of_uuids_passes(shop: Shop, spark: SparkSession, asked: str) -> None:
+@pytest.mark.parametrize("comparison", [f"= '{UUIDS[2]}'", f"in ('{UUIDS[1]}', '{UUIDS[3]}')", f"!= '{UUIDS[4]}'"])
+def test_an_honest_copy_by_a_comparison_of_uuids_passes(shop: Shop, spark: SparkSession, comparison: str) -> None:
     """Iceberg compares uuids with a sign, and a file's statistics order them without."""
     number = len(shop.made)
     columns = (("id", "long"), ("u", "uuid"))
@@ -275,10 +275,10 @@ def test_an_honest_copy_by_a_comparison_of_uuids_passes(shop: Shop, spark: Spark
         ids = pa.array(range(10 * size, 10 * size + size), pa.int64())
         rows = pa.Table.from_arrays([ids, pa.array(values, pa.binary(16))], names=["id", "u"])
         shop.write_table(rows, f"raw.uuids_{number}")
-    text = contract(f"sales.uuids_{number}", where=f'"u {asked}"').replace("raw.orders", f"raw.uuids_{number}")
+    text = contract(f"sales.uuids_{number}", where=f'"u {comparison}"').replace("raw.orders", f"raw.uuids_{number}")
     shop.protect(text)
     outcome = run(shop, spark, f"sales.uuids_{number}")
     assert isinstance(outcome, Committed), outcome
-    expression = bind(parse_expression(f"u {asked}"), Schema((Field("u", PrimitiveType(Kind.UUID)),)), {})
+    expression = bind(parse_expression(f"u {comparison}"), Schema((Field("u", PrimitiveType(Kind.UUID)),)), {})
     expected = [each for size in (1, 5) for each in UUIDS[-size:] if keeps(expression, {"u": each})]
     assert sum(part.num_rows for part in published(shop, f"sales.uuids_{number}")) == len(expected)

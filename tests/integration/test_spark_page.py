@@ -1,4 +1,4 @@
-"""Every Python block of docs/spark.md runs as it stands, and its spark-defaults are what a session is told."""
+"""Every Python block of docs/spark.md runs as it stands, and its spark-defaults are the settings of a session."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def test_the_python_blocks_run_one_after_the_other(
             opened.close()
 
 
-def test_the_spark_defaults_of_the_page_are_what_a_session_is_told() -> None:
+def test_the_spark_defaults_of_the_page_are_the_settings_of_a_session() -> None:
     (listed,) = blocks("properties")
     found = dict(line.split(maxsplit=1) for line in listed.splitlines())
-    told = SparkCatalog("lake", "https://steward.example:8181/catalog", Secret(b"TEXT"), "ID").settings()
-    assert found == {"spark.jars.packages": ICEBERG_RUNTIME, "spark.sql.extensions": EXTENSIONS, **told}
+    settings = SparkCatalog("lake", "https://steward.example:8181/catalog", Secret(b"TEXT"), "ID").settings()
+    assert found == {"spark.jars.packages": ICEBERG_RUNTIME, "spark.sql.extensions": EXTENSIONS, **settings}

@@ -1,4 +1,4 @@
-"""Unmodified Spark reads through the catalog: time travel and metadata tables, whole for some, published for others."""
+"""Reads by unmodified Spark: time travel and metadata tables, with staged data for some roles only."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 CONSUMER = Role.CONSUMER
-WHOLE = (Role.PRODUCER, Role.STEWARD)
+SEES_STAGED = (Role.PRODUCER, Role.STEWARD)
 SNAPSHOT_TABLES = {
     "snapshots": "snapshot_id",
     "history": "snapshot_id",
@@ -77,8 +77,8 @@ def story(
         yield Story(lake, name, first, second, f"{between:%Y-%m-%d %H:%M:%S.%f}", staged, written)
 
 
-@pytest.mark.parametrize("role", [CONSUMER, *WHOLE])
-def test_everybody_reads_what_was_published(story: Story, role: Role) -> None:
+@pytest.mark.parametrize("role", [CONSUMER, *SEES_STAGED])
+def test_every_role_reads_what_was_published(story: Story, role: Role) -> None:
     assert story.read(role, "") == [(1,), (2,), (3,)]
     assert story.read(role, f" version as of {story.first}") == [(1,), (2,)]
     assert story.read(role, f" version as of {story.second}") == [(1,), (2,), (3,)]
@@ -87,7 +87,7 @@ def test_everybody_reads_what_was_published(story: Story, role: Role) -> None:
     assert story.read(role, ".tag_released") == [(1,), (2,)]
 
 
-@pytest.mark.parametrize("role", WHOLE)
+@pytest.mark.parametrize("role", SEES_STAGED)
 def test_those_who_stage_read_what_is_staged(story: Story, role: Role) -> None:
     for what in (".branch_stage", " version as of 'stage'", f" version as of {story.staged}"):
         assert story.read(role, what) == [(2,), (3,), (4,)]

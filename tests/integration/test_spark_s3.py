@@ -49,8 +49,8 @@ def test_a_day_is_published_in_an_object_store_and_engines_read_it_alike(
         with pytest.raises(PermissionError):
             own.remove(parse_location(f"{bucket.root}/warehouse/x"))
         # The command line starts a Spark of its own, which has to find its way into the store as well.
-        told = run_by_command(shop.steward, "2026-11-15")
-        assert told.returncode == 0, told.stderr
+        command = run_by_command(shop.steward, "2026-11-15")
+        assert command.returncode == 0, command.stderr
         assert shop.consumer_totals(ORDERS).rows == 200
 
 

@@ -1,4 +1,4 @@
-"""A Spark session wired to a Steward by `pvdm.spark_session`: role by role, for long, and clear when it cannot be."""
+"""A Spark session that `pvdm.spark_session` connects to a Steward: roles, expiring tokens, and clear errors."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ def steward(tmp_path: Path) -> Iterator[EmbeddedSteward]:
         yield made
 
 
-def code(work: Callable[[], object]) -> str:
+def error_code(work: Callable[[], object]) -> str:
     with pytest.raises(PvdmError) as caught:
         work()
     return caught.value.reason
 
 
-def filled(spark: SparkSession, steward: EmbeddedSteward, name: str) -> None:
+def create_table(spark: SparkSession, steward: EmbeddedSteward, name: str) -> None:
     """A table with one row, made by a producer."""
     pvdm.spark_session(steward, "producer", "sales", name=name)
     spark.sql(f"create namespace {name}.sales")
@@ -54,7 +54,7 @@ def filled(spark: SparkSession, steward: EmbeddedSteward, name: str) -> None:
 
 
 def test_one_session_holds_a_catalog_for_each_role(spark: SparkSession, steward: EmbeddedSteward, name: str) -> None:
-    filled(spark, steward, name)
+    create_table(spark, steward, name)
     shop = f"{name}_shop"
     assert pvdm.spark_session(steward, Role.CONSUMER, "sales", name=shop) is spark
     assert rows(spark.table(f"{shop}.sales.t")) == [(1,)]
@@ -67,10 +67,10 @@ def test_one_session_holds_a_catalog_for_each_role(spark: SparkSession, steward:
 def test_the_same_catalog_again_changes_nothing_and_another_under_its_name_is_refused(
     spark: SparkSession, steward: EmbeddedSteward, name: str
 ) -> None:
-    filled(spark, steward, name)
+    create_table(spark, steward, name)
     pvdm.spark_session(steward, "producer", "sales", name=name)
     assert rows(spark.table(f"{name}.sales.t")) == [(1,)]
-    assert code(lambda: pvdm.spark_session(steward, "consumer", "sales", name=name)) == "spark_catalog_taken"
+    assert error_code(lambda: pvdm.spark_session(steward, "consumer", "sales", name=name)) == "spark_catalog_taken"
 
 
 def test_settings_that_a_running_session_does_not_have_are_refused(
@@ -78,15 +78,15 @@ def test_settings_that_a_running_session_does_not_have_are_refused(
 ) -> None:
     same = {"spark.jars.packages": ICEBERG_RUNTIME, "spark.driver.host": "127.0.0.1"}
     assert pvdm.spark_session(steward, name=name, master="local[2]", config=same) is spark
-    assert code(lambda: pvdm.spark_session(steward, name=name, master="local[7]")) == "spark_settings_differ"
+    assert error_code(lambda: pvdm.spark_session(steward, name=name, master="local[7]")) == "spark_settings_differ"
     other = {"spark.driver.memory": "77g"}
-    assert code(lambda: pvdm.spark_session(steward, name=name, config=other)) == "spark_settings_differ"
+    assert error_code(lambda: pvdm.spark_session(steward, name=name, config=other)) == "spark_settings_differ"
 
 
 def test_a_session_outlives_the_short_lived_tokens_that_it_is_given(
     spark: SparkSession, steward: EmbeddedSteward, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    filled(spark, steward, f"{name}_first")
+    create_table(spark, steward, f"{name}_first")
     monkeypatch.setattr(access, "ACCESS_TOKEN_SECONDS", 5)
     pvdm.spark_session(steward, "producer", "sales", name=name)
     lent = steward.lend(Role.PRODUCER, "sales")
@@ -106,18 +106,18 @@ def test_a_session_outlives_the_short_lived_tokens_that_it_is_given(
 def test_a_client_at_an_address_gives_the_role_of_its_own_token(
     spark: SparkSession, steward: EmbeddedSteward, name: str
 ) -> None:
-    filled(spark, steward, f"{name}_first")
+    create_table(spark, steward, f"{name}_first")
     with pvdm.Steward.connect(steward.url, steward.token_for(Role.CONSUMER, "sales")) as client:
         pvdm.spark_session(client, "consumer", "sales", name=name)
-        assert code(lambda: pvdm.spark_session(client, "producer", name=name)) == "lent_role_wrong"
-        assert code(lambda: pvdm.spark_session(client, domain="risk", name=name)) == "lent_role_wrong"
+        assert error_code(lambda: pvdm.spark_session(client, "producer", name=name)) == "lent_role_wrong"
+        assert error_code(lambda: pvdm.spark_session(client, domain="risk", name=name)) == "lent_role_wrong"
     assert rows(spark.table(f"{name}.sales.t")) == [(1,)]
 
 
 def test_a_closed_steward_is_a_clear_failure_and_no_hang(
     spark: SparkSession, steward: EmbeddedSteward, name: str
 ) -> None:
-    filled(spark, steward, name)
+    create_table(spark, steward, name)
     began = time.monotonic()
     steward.close()
     for statement in (f"select * from {name}.sales.t", f"insert into {name}.sales.t values (2)"):
@@ -128,14 +128,14 @@ def test_a_closed_steward_is_a_clear_failure_and_no_hang(
 
 def test_tables_are_there_when_the_folder_is_opened_again(spark: SparkSession, tmp_path: Path, name: str) -> None:
     with pvdm.Steward.embedded(tmp_path / "steward") as steward:
-        filled(spark, steward, name)
+        create_table(spark, steward, name)
     with pvdm.Steward.embedded(tmp_path / "steward") as steward:
-        assert code(lambda: pvdm.spark_session(steward, "producer", "sales", name=name)) == "spark_catalog_taken"
+        assert error_code(lambda: pvdm.spark_session(steward, "producer", "sales", name=name)) == "spark_catalog_taken"
         pvdm.spark_session(steward, "producer", "sales", name=f"{name}_again")
         assert rows(spark.table(f"{name}_again.sales.t")) == [(1,)]
 
 
-def test_the_token_stands_in_no_configuration_that_spark_hands_on(
+def test_no_configuration_that_spark_shows_has_the_token(
     spark: SparkSession, steward: EmbeddedSteward, name: str
 ) -> None:
     pvdm.spark_session(steward, "producer", "sales", name=name)

@@ -37,4 +37,4 @@ def test_spark_reaches_a_steward_behind_a_private_authority(tmp_path: Path) -> N
                 env={**os.environ, "PVDM_TOKEN": shop.steward.token_for(Role.PRODUCER, "sales").text},
             )
         assert ran.returncode == 0, ran.stdout
-        assert (json.loads(ran.stdout)["outcome"], len(shop.seen("sales.orders"))) == ("COMMITTED", len(ROWS))
+        assert (json.loads(ran.stdout)["outcome"], len(shop.visible_rows("sales.orders"))) == ("COMMITTED", len(ROWS))

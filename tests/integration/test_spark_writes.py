@@ -10,7 +10,7 @@ import pytest
 
 from pvdm.model.role import Role
 from tests.support.spark.catalog import GATED, NO_BRANCH, READS_ONLY, SparkLake, spark_lake_at
-from tests.support.spark.session import rows, wired
+from tests.support.spark.session import add_catalog_with_token, rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -53,7 +53,7 @@ def setting(spark: SparkSession, key: str, value: str) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("role", [CONSUMER, STEWARD])
-def test_a_table_is_made_by_producers_alone(lake: SparkLake, role: Role) -> None:
+def test_a_consumer_and_the_steward_cannot_create_tables(lake: SparkLake, role: Role) -> None:
     with pytest.raises(Exception, match=READS_ONLY):
         lake.run("create table {me}.sales.mine (id bigint) using iceberg", role)
     with pytest.raises(Exception, match=READS_ONLY):
@@ -114,7 +114,7 @@ def test_format_3_stages_deletion_vectors_and_keeps_row_lineage(lake: SparkLake)
     lake.run(f"update {table} set note = 'n' where id = 1", PRODUCER)
     merge = "merge into {table} t using (select 4L as id) s on t.id = s.id when not matched then insert (id) values (4)"
     lake.run(merge.replace("{table}", table), STEWARD)
-    # Row 1 was the table's first row; changed, it keeps its number, and says when it was changed.
+    # Row 1 was the table's first row and keeps its row id. Its update was the last commit but one.
     found = lake.run(f"select id, _row_id, _last_updated_sequence_number from {table}")
     assert [row[:2] for row in found][:1] == [(1, 0)]
     assert len({row[1] for row in found}) == 3
@@ -125,7 +125,7 @@ def test_format_3_stages_deletion_vectors_and_keeps_row_lineage(lake: SparkLake)
 
 
 @pytest.mark.parametrize("command", [*COMMANDS, *TABLE_COMMANDS])
-def test_what_main_shows_is_refused_to_whoever_stages_and_leaves_no_file(lake: SparkLake, command: str) -> None:
+def test_a_producers_change_of_main_is_refused_and_leaves_no_file(lake: SparkLake, command: str) -> None:
     statement = {**COMMANDS, **TABLE_COMMANDS}[command].replace("{table}", "{me}.sales.gate")
     document, files = lake.metadata("gate").to_bytes(), lake.files()
     with pytest.raises(Exception, match=GATED):
@@ -186,7 +186,9 @@ def test_an_attempts_token_writes_under_the_attempts_prefix(spark: SparkSession,
     prefix = f"{table.location}/attempts/one"
     lake.run("alter table {me}.sales.attempted create branch one")
     caller = lake.lake.attempt(str(table.table_uuid), prefix, "one")
-    me = wired(spark, f"{lake.lake.steward.server.url}/catalog", caller.headers["authorization"].split()[1])
+    me = add_catalog_with_token(
+        spark, f"{lake.lake.steward.server.url}/catalog", caller.headers["authorization"].split()[1]
+    )
     before = lake.files()
     spark.sql(f"insert into {me}.sales.attempted.branch_one values (3, 'c')")
     place = prefix.removeprefix("file://")

@@ -79,8 +79,8 @@ def shop(tmp_path_factory: pytest.TempPathFactory, proxy: FaultProxy) -> Iterato
         yield made
 
 
-def made(server: str, name: str, version: int) -> None:
-    """An empty table by its owner, at the server itself."""
+def create_at_server(server: str, name: str, version: int) -> None:
+    """Create an empty table at the server directly."""
     fields = [
         {"id": at, "name": column, "required": False, "type": kind} for at, (column, kind) in enumerate(COLUMNS, 1)
     ]
@@ -102,7 +102,7 @@ def run(shop: Shop, spark: SparkSession, table: str) -> Any:
         return coordinator.execute_workload(f"{table}-1", None, table=table)
 
 
-def at_server(spark: SparkSession, server: str, table: str) -> list[Any]:
+def rows_at_server(spark: SparkSession, server: str, table: str) -> list[Any]:
     """All rows as Spark reads them from the server, past us."""
     for key, value in (
         ("", "org.apache.iceberg.spark.SparkCatalog"),
@@ -123,16 +123,16 @@ def test_what_spark_stages_is_published_to_the_reference_server(
     shop: Shop, spark: SparkSession, server: str, proxy: FaultProxy, version: int
 ) -> None:
     name = f"orders_v{version}"
-    made(server, name, version)
+    create_at_server(server, name, version)
     shop.protect(contract(f"up.bench.{name}"))
-    # Of format 2 the answer is lost; of format 3 the commit itself is late, and comes when it was given up.
+    # For format 2 the answer is lost. For format 3 the commit arrives late, after the Steward has given it up.
     proxy.applies_to = publishes
     proxy.plan.append(lose_answer if version == 2 else hold_request)
     outcome = run(shop, spark, f"up.bench.{name}")
     assert isinstance(outcome, Committed), outcome
     assert proxy.deliver() == ([] if version == 2 else [409])
-    assert at_server(spark, server, name) == SORTED
-    assert sorted(shop.seen(f"up.bench.{name}"), key=repr) == SORTED
+    assert rows_at_server(spark, server, name) == SORTED
+    assert sorted(shop.visible_rows(f"up.bench.{name}"), key=repr) == SORTED
     if version == 2:
         table = RestCatalog("there", uri=server).load_table(("bench", name))
         assert sorted(table.scan().to_arrow().column("id").to_pylist()) == [row[0] for row in ROWS]

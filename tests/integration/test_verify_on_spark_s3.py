@@ -54,14 +54,14 @@ def run(s3_server: S3Server) -> Iterator[Run]:
         def changed(config: StewardConfig) -> StewardConfig:
             return replace(bucket.config()(config), spark=settings)
 
-        whole = StoreAccess.vend
+        vend = StoreAccess.vend
 
-        def noted(self: StoreAccess, *given: Any) -> dict[str, str] | None:
-            found = whole(self, *given)
+        def vend_and_record(self: StoreAccess, *given: Any) -> dict[str, str] | None:
+            found = vend(self, *given)
             vended.extend([] if found is None else [found])
             return found
 
-        patch.setattr(StoreAccess, "vend", noted)
+        patch.setattr(StoreAccess, "vend", vend_and_record)
         with line_at(folder, changed=changed) as line, line.client() as client:
             line.protect(contract("storage: sealed", "extraction: spark"))
             _, attempt = line.attempt(client, "run-1")
@@ -76,11 +76,11 @@ def test_a_sealed_attempt_is_read_by_sparks_own_reader_and_published(run: Run) -
     assert run.attempt.state is AttemptState.COMMITTED, log
     with run.line.notary.ledger.read() as unit:
         (record,) = proofs.list_by_attempt(unit, run.attempt.attempt_id)
-        said = read_unchecked(proofs.get_envelope(unit, record.proof_id), Proof)
-    assert said.notary.storage is Storage.SEALED
-    assert said.core.method.extraction is ExtractionPath.SPARK
-    assert said.core.method.extraction_version.startswith("spark-4.")
-    assert (said.core.rows.intent, said.core.rows.staged) == (len(ROWS), len(ROWS))
+        proof = read_unchecked(proofs.get_envelope(unit, record.proof_id), Proof)
+    assert proof.notary.storage is Storage.SEALED
+    assert proof.core.method.extraction is ExtractionPath.SPARK
+    assert proof.core.method.extraction_version.startswith("spark-4.")
+    assert (proof.core.rows.intent, proof.core.rows.staged) == (len(ROWS), len(ROWS))
 
 
 def test_no_credential_of_the_store_is_left_where_spark_shows_or_keeps_things(run: Run) -> None:

@@ -1,4 +1,4 @@
-"""SIGKILL of the served catalog at every step of every change, on PostgreSQL, again and again on one catalog."""
+"""SIGKILL of the served catalog at every step of every change, on PostgreSQL, several times on one catalog."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROUNDS = 5
 @pytest.fixture(scope="module")
 def yard(postgresql: Postgresql) -> Iterator[Yard]:
     url = postgresql.create_database()
-    with memory_folder() as folder, starter() as made, yard_at(folder, made, ledger_url=url) as yard:
+    with memory_folder() as folder, starter() as stewards, yard_at(folder, stewards, ledger_url=url) as yard:
         yield yard
 
 

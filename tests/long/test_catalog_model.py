@@ -22,6 +22,6 @@ pytestmark = [
 
 
 @pytest.mark.parametrize("batch", range(10))
-def test_java_and_spark_read_whatever_fifty_examples_leave(spark: SparkSession, batch: int) -> None:
+def test_java_and_spark_read_every_document_of_fifty_examples(spark: SparkSession, batch: int) -> None:
     with memory_folder() as folder:
         play_and_scan(spark, folder, examples=50, steps=30)

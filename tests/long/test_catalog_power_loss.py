@@ -18,8 +18,8 @@ SEEDS = 100
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    with memory_folder() as made:
-        yield made
+    with memory_folder() as memory:
+        yield memory
 
 
 @pytest.mark.parametrize("recording", range(100, 120))

@@ -31,20 +31,20 @@ def yard(request: pytest.FixtureRequest, stewards: Starter) -> Iterator[Yard]:
 
 
 @pytest.fixture
-def shared(stewards: Starter, postgresql: Postgresql) -> Iterator[Yard]:
-    """On PostgreSQL: a ledger in SQLite has one Steward."""
+def shared_yard(stewards: Starter, postgresql: Postgresql) -> Iterator[Yard]:
+    """A catalog for two Stewards, on PostgreSQL: a ledger in SQLite can have only one."""
     with memory_folder() as folder, yard_at(folder, stewards, ledger_url=postgresql.create_database()) as made:
         yield made
 
 
 @pytest.mark.parametrize("tables", [1, WRITERS])
-def test_many_commits_of_many_writers_at_two_stewards_are_exact(shared: Yard, tables: int) -> None:
+def test_many_commits_of_many_writers_at_two_stewards_are_exact(shared_yard: Yard, tables: int) -> None:
     places = [(f"t{number % tables}", f"b{number}") for number in range(WRITERS)]
     for name in sorted({name for name, _ in places}):
-        shared.table(name)
-    with shared.serving() as first, shared.serving() as second:
-        told, attacks = write(shared, lambda: [first.url, second.url], places, COMMITS, attacked="t0")
-    require_exact(shared, told)
+        shared_yard.table(name)
+    with shared_yard.serving() as first, shared_yard.serving() as second:
+        outcomes, attacks = write(shared_yard, lambda: [first.url, second.url], places, COMMITS, attacked="t0")
+    require_exact(shared_yard, outcomes)
     assert {status for status, _ in attacks} <= {403, 409}
 
 
@@ -54,9 +54,9 @@ def test_many_commits_at_a_steward_that_is_killed_again_and_again_are_exact(yard
     unsteady = RestartedSteward(stewards, yard.stand.config, kills=KILLS)
     unsteady.start()
     try:
-        told, attacks = write(yard, unsteady.urls, places, COMMITS, attacked="shaken")
+        outcomes, attacks = write(yard, unsteady.urls, places, COMMITS, attacked="shaken")
     finally:
         unsteady.stop()
-    require_exact(yard, told)
+    require_exact(yard, outcomes)
     assert unsteady.kills == KILLS
     assert {status for status, _ in attacks} <= {403, 409}

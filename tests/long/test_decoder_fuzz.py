@@ -1,4 +1,4 @@
-"""A million hostile rows to the decoder: nothing but a value or a refusal comes out."""
+"""A million hostile rows to the decoder: each is refused, or is canonical."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ pytest.importorskip("pvdm_kernel")
     ids=["six-million", "one-row-in-sixty-million"],
 )
 def test_wrong_rows_are_found_by_their_keys_in_bounded_time_and_memory(tmp_path: Path, faults: Faults) -> None:
-    """The process that measures holds every key and field to what was done to the rows."""
+    """The process that measures also checks that the keys and fields found are those that were changed."""
     figures = measure_in_new_process(faults, tmp_path)
     assert figures.peak_memory_mb < MEMORY_MAX_MB, figures
     assert figures.ratio < RATIO_MAX, figures

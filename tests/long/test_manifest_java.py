@@ -16,6 +16,8 @@ from tests.support.services import require
 
 SOURCE = Path(__file__).parent / "ManifestExchange.java"
 MAIN = "org.apache.iceberg.ManifestExchange"
+SNAPSHOT_ID = 55  # of every manifest that the Java program writes
+FIRST_ROW_ID = 14  # the position in a line `entry|…` of the Java program
 HINT = "PVDM_ICEBERG_CLASSPATH names no jars of iceberg-core and what it needs"
 
 
@@ -74,14 +76,14 @@ def test_what_java_writes_we_write_again_value_by_value(written: Path, version: 
 def test_what_we_write_java_reads_as_its_own(java: Java, written: Path, tmp_path: Path, version: int) -> None:
     listing = written / f"java-v{version}-list.avro"
     found, pairs = read_all(listing)
-    told = []
+    written_manifests = []
     for at, (_, manifest) in enumerate(pairs):
         ours = write_manifest(manifest.header, manifest.entries)
         path = tmp_path / f"m{at}.avro"
         path.write_bytes(ours.data)
-        told.append(ours.list_entry(str(path), 55))
+        written_manifests.append(ours.list_entry(str(path), SNAPSHOT_ID))
     target = tmp_path / "list.avro"
-    target.write_bytes(write_manifest_list(found.header, told).data)
+    target.write_bytes(write_manifest_list(found.header, written_manifests).data)
     expected = java.run("read", str(listing), str(version))
     assert expected.count("entry|") == sum(len(manifest.entries) for _, manifest in pairs)
     assert java.run("read", str(target), str(version)) == expected
@@ -92,5 +94,5 @@ def test_row_ids_are_inherited_as_java_inherits_them(java: Java, written: Path) 
     _, pairs = read_all(listing)
     ours = [entry.data_file.first_row_id for each, manifest in pairs for entry in inherit(manifest, each)]
     lines = java.run("read", str(listing), "3").splitlines()
-    theirs = [line.split("|")[14] for line in lines if line.startswith("entry|")]
+    theirs = [line.split("|")[FIRST_ROW_ID] for line in lines if line.startswith("entry|")]
     assert [str(each) if each is not None else "null" for each in ours] == theirs

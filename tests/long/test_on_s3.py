@@ -1,4 +1,4 @@
-"""What runs on local files runs on an S3-compatible server: the demo, the gate, the swaps, the whole way, the audit."""
+"""What runs on local files runs on an S3-compatible server: the demo, and the test modules in `SETS`."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ def test_a_whole_set_passes_with_every_table_in_a_bucket(tests: str) -> None:
 
 # Py4J leaves its sockets to the collector.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_the_demo_ends_as_it_is_told_on_an_object_store(
+def test_the_scenes_of_the_demo_end_as_scripted_on_an_object_store(
     s3_server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`play` itself refuses a scene, or an audit with every byte read again, that does not end as it is told."""
+    """`play` itself raises if a scene, or the audit that hashes every file again, does not end as scripted."""
     bucket = s3_server.bucket()
     s3_server.lend_to(monkeypatch)
     store = bucket.store_file(tmp_path / "store.toml")

@@ -17,8 +17,8 @@ SEEDS_A_RECORDING = 10
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    with memory_folder() as made:
-        yield made
+    with memory_folder() as memory:
+        yield memory
 
 
 @pytest.mark.parametrize("recording", range(100, 140))

@@ -30,6 +30,6 @@ def worlds() -> Iterator[Worlds]:
 
 
 @pytest.mark.parametrize("seed", _seeds())
-def test_kills_at_random_times_lose_double_and_hold_up_nothing(worlds: Worlds, seed: int) -> None:
+def test_after_kills_at_random_times_nothing_is_lost_doubled_or_stuck(worlds: Worlds, seed: int) -> None:
     plan = round_of(seed)
     require_clean(worlds.get(plan.database), plan)

@@ -1,4 +1,4 @@
-"""Differential reading with Spark and Trino: 20,000 changed files that verification accepts, and the lies they take."""
+"""Differential reading with Spark and Trino: 20,000 accepted files, and lies that only these engines show."""
 
 from __future__ import annotations
 
@@ -62,14 +62,14 @@ def jvm_readers(publisher: Publisher, spark: SparkSession, trino: Trino) -> Engi
     lake = f"readers_{publisher.shop.steward.url.rpartition(':')[2]}"
     pvdm.spark_session(publisher.shop.steward, Role.CONSUMER, "sales", name=lake)
 
-    def made(found: Published) -> Sequence[Reader]:
+    def open_readers(published: Published) -> Sequence[Reader]:
         return [
-            Spark(spark, lake, found, vectorized=True),
-            Spark(spark, lake, found, vectorized=False),
-            TrinoReader(trino, found),
+            Spark(spark, lake, published, vectorized=True),
+            Spark(spark, lake, published, vectorized=False),
+            TrinoReader(trino, published),
         ]
 
-    return made
+    return open_readers
 
 
 @pytest.mark.parametrize("lane", LANES, ids=lambda lane: f"{lane.storage}-{lane.version}")
@@ -102,12 +102,12 @@ def test_changed_files_that_are_accepted_read_the_same_in_every_engine(
     assert lines == []
 
 
-def fooled(publisher: Publisher, readers: Engines, name: str, *about: str) -> set[str]:
+def failing_engines(publisher: Publisher, readers: Engines, name: str, *about: str) -> set[str]:
     """The engines that show other rows of a file with this lie, which nothing has verified, or fail on it."""
     report = Report("no gate", "", changes={0: name})
     case = Case(0, Change(WRITERS[0], (), None), LIES[name](), rows())
-    found = publisher.put(Lane(), {0: case.data})
-    read_by_all(found, [case], readers, report, every=True, about=about)
+    found = publisher.publish_ungated(Lane(), {0: case.data})
+    read_by_all(found, [case], readers, report, thorough=True, about=about)
     return {each.engine for each in report.differences} | {f"{engine} fails" for engine in report.unreadable}
 
 
@@ -117,23 +117,23 @@ def trino_alone(trino: Trino) -> Engines:
 
 
 def test_the_suite_finds_a_row_group_said_to_be_elsewhere(publisher: Publisher, trino_alone: Engines) -> None:
-    assert "trino" in fooled(publisher, trino_alone, "a_row_group_said_to_be_elsewhere", "id")
+    assert "trino" in failing_engines(publisher, trino_alone, "a_row_group_said_to_be_elsewhere", "id")
 
 
 def test_the_suite_finds_a_bloom_filter_of_another_width(publisher: Publisher, trino_alone: Engines) -> None:
-    assert "trino" in fooled(publisher, trino_alone, "a_bloom_filter_of_another_width", "id")
+    assert "trino" in failing_engines(publisher, trino_alone, "a_bloom_filter_of_another_width", "id")
 
 
 def test_the_suite_finds_names_equal_in_lower_case(publisher: Publisher, trino_alone: Engines) -> None:
-    assert "trino" in fooled(publisher, trino_alone, "names_equal_in_lower_case", "amount", "odd")
+    assert "trino" in failing_engines(publisher, trino_alone, "names_equal_in_lower_case", "amount", "odd")
 
 
-def read_named(publisher: Publisher, readers: Engines, named: str) -> Report:
-    """What the engines make of an honest file of this name."""
-    report = Report("no gate", "", changes={0: named})
+def read_named(publisher: Publisher, readers: Engines, name_pattern: str) -> Report:
+    """Put an honest file with this name on a table without a gate, and ask the engines about the ids."""
+    report = Report("no gate", "", changes={0: name_pattern})
     case = Case(0, Change(WRITERS[0], (), None), honest(NO_TIME), rows(NO_TIME))
-    found = publisher.put(Lane(without=NO_TIME), {0: case.data}, named)
-    read_by_all(found, [case], readers, report, every=True, about=("id",))
+    found = publisher.publish_ungated(Lane(without=NO_TIME), {0: case.data}, name_pattern)
+    read_by_all(found, [case], readers, report, thorough=True, about=("id",))
     return report
 
 

@@ -1,4 +1,4 @@
-"""A standalone cluster verifies what threads verify; an executor may die meanwhile, and no key is left anywhere."""
+"""A standalone cluster verifies what threads verify, also if an executor dies; and no key is left anywhere."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ WAIT_SECONDS = 300
 
 @dataclass
 class Scene:
-    """What one run on the cluster left: results, processes seen, pages of the UI, folders."""
+    """What one run on the cluster left. `planted` is a secret that was put where keys could be; `killed` is a pid."""
 
     lab: Lab
     cluster: Cluster
@@ -53,8 +53,8 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
         "spark.executor.extraJavaOptions": f"-Dplanted={planted.hex()}",
         "spark.executorEnv.PLANTED": planted.hex(),
     }
-    rows = [ROWS[at % 100 : at % 100 + 1] for at in range(FILES)]
-    source = [[row for each in rows[at::20] for row in each] for at in range(20)]
+    files = [ROWS[number % 100 : number % 100 + 1] for number in range(FILES)]  # one row each
+    source = [[row for each in files[number::20] for row in each] for number in range(20)]  # the same in 20 files
     with (
         cluster_at(folder / "cluster") as cluster,
         lab_at(
@@ -67,10 +67,10 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
         ) as lab,
     ):
         worker_token(lab, token)
-        attempt, _ = lab.bench.staged(*rows)
+        attempt, _ = lab.bench.staged(*files)
         killer = _Killer(lab, cluster)
         threads = lab.verified(attempt, lab.tools)
-        spark = killer.verified(attempt)
+        spark = killer.verify_and_kill(attempt)
         folders = [folder / "events", folder / "cluster", lab.settings.scratch]
         made = Scene(lab, cluster, planted, threads, spark, killer.killed, killer.workers(), folders)
         made.places = places(lab, cluster.descendants())
@@ -86,10 +86,10 @@ class _Killer:
         self._job_id = ""
         self.killed = 0
 
-    def verified(self, attempt: Attempt) -> VerificationResult:
+    def verify_and_kill(self, attempt: Attempt) -> VerificationResult:
         job = self._lab.bench.verification.load_job(attempt.attempt_id)
         self._job_id = job.job_id
-        self._lab.desk.application.cores()  # a driver that is up
+        self._lab.desk.application.cores()  # starts the driver
         thread = threading.Thread(target=self._kill)
         thread.start()
         try:
@@ -118,10 +118,10 @@ def test_a_cluster_finds_what_threads_find_with_1000_files_and_an_executor_kille
     assert len(scene.spark.core.files.added) == FILES
     assert facts(scene.spark) == facts(scene.threads)
     assert scene.killed, "an executor was killed after its worker had its keys"
-    assert len(scene.workers) >= 2, "another worker came for keys under a name of its own"
+    assert len(scene.workers) >= 2, "a second worker redeemed keys under its own name"
     log = (scene.lab.settings.scratch / DRIVER_LOG).read_text(errors="replace")
     assert "Lost executor" in log
-    assert "Lost task" in log, "it had work in its hands"
+    assert "Lost task" in log, "the executor had a task when it was killed"
 
 
 def test_the_kernel_came_to_the_executors_as_an_unpacked_archive(scene: Scene) -> None:

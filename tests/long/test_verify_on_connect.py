@@ -26,15 +26,15 @@ SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
 
 @contextlib.contextmanager
 def connect_at(folder: Path) -> Iterator[str]:
-    """A server on loopback, local[2]; gives its address."""
+    """Run a Spark Connect server with two cores on loopback; yields its address."""
     require(importlib.util.find_spec("grpc_status"), "pyspark[connect] is not installed")
     found = importlib.util.find_spec("pyspark")
     assert found is not None
     assert found.origin is not None
     home = Path(found.origin).parent
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port = taken.getsockname()[1]
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
     settings = {"spark.connect.grpc.binding.port": str(port), "spark.connect.grpc.binding.address": "127.0.0.1"}
     settings |= {"spark.driver.host": "127.0.0.1", "spark.ui.enabled": "false"}
     named = [word for name, value in settings.items() for word in ("--conf", f"{name}={value}")]
@@ -83,6 +83,6 @@ def test_a_connect_server_of_the_stewards_own_finds_what_threads_find(tmp_path: 
     ):
         worker_token(lab, token)
         attempt, _ = lab.bench.staged(ROWS[:25], ROWS[25:])
-        threads, spark = lab.both(attempt, lab.on_spark())
+        threads, spark = lab.verify_both(attempt, lab.on_spark())
         assert threads.core.verdict.passed
         assert facts(spark) == facts(threads)

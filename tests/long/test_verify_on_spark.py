@@ -1,4 +1,4 @@
-"""The Steward's Spark application under harder blows: its driver, or Spark below it, is killed during a job."""
+"""The Steward's Spark application while its driver, or the driver's Java process, is killed during a job."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from pvdm.errors import UnavailableError
 from pvdm.ledger.record import shared_settings
 from pvdm.verify.job import verify
-from tests.support.spark.cluster import below, command_of
+from tests.support.spark.cluster import command_of, descendants_of
 from tests.support.spark.verification import Lab, facts, lab_at
 from tests.support.verify.attempts import Row
 
@@ -27,10 +27,12 @@ def rows(number: int) -> list[Row]:
 
 
 def kill(lab: Lab, job_id: str, what: str) -> None:
-    """As soon as a worker has its keys: the driver, or its Java process."""
+    """Send SIGKILL to the driver, or to its Java process, as soon as a worker has its keys."""
     started = lab.desk.application.started
     assert started is not None
-    java = [pid for pid in below(started.process.pid) if b"org.apache.spark.deploy.SparkSubmit" in command_of(pid)]
+    java = [
+        pid for pid in descendants_of(started.process.pid) if b"org.apache.spark.deploy.SparkSubmit" in command_of(pid)
+    ]
     victim = started.process.pid if what == "driver" else java[0]
     ends = time.monotonic() + WAIT_SECONDS
     while time.monotonic() < ends:
@@ -57,7 +59,7 @@ def test_a_killed_driver_proves_nothing_and_the_next_job_has_another_one(tmp_pat
         killer.join()
         assert caught.value.reason == code
         assert lab.bench.cores(attempt) == []
-        threads, spark = lab.both(attempt, lab.on_spark())
+        threads, spark = lab.verify_both(attempt, lab.on_spark())
         assert (threads.core.verdict.passed, threads.core.rows.staged) == (True, FILES * ROWS)
         assert facts(spark) == facts(threads)
         assert lab.desk.application.started is not first

@@ -1,4 +1,4 @@
-"""Random commits, valid, invalid and at once, against a model: without a permit main of a protected table rests."""
+"""Random commits, valid, invalid and concurrent, against a model: `main` of a protected table needs a permit."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def stage(migrated_file: Path) -> Iterator[Stage]:
         with ledger_at(f"sqlite:///{folder}/ledger.db") as ledger:
             time = Time()
             clock = LedgerClock(ledger, wall=lambda: time.wall, monotonic=lambda: time.monotonic)
-            yield Stage.at(folder, ledger, clock, time, pyiceberg_reads)
+            yield Stage.open_in(folder, ledger, clock, time, pyiceberg_reads)
 
 
-def test_whatever_is_sent_main_of_a_protected_table_changes_by_permit_only(stage: Stage) -> None:
+def test_main_of_a_protected_table_changes_only_with_a_permit(stage: Stage) -> None:
     examples = max(20, settings().max_examples // 10)
     play(lambda: CatalogMachine(stage), examples=examples, steps=20)

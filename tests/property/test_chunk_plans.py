@@ -1,4 +1,4 @@
-"""Chunk plans over random tables: whatever the rows hold, each of the filtered source is in one chunk and no other."""
+"""Chunk plans over random tables: each row of the filtered source is in exactly one chunk."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.support.oracles.filters import Table, filters, keeps, tables, typed_l
 
 pytestmark = pytest.mark.property
 
-MOST = 10_000
+CHUNKS_MAX = 10_000
 UNORDERED = (PrimitiveType(Kind.BOOLEAN), PrimitiveType(Kind.UUID))
 
 
@@ -30,23 +30,25 @@ def by_values(draw: st.DrawFn, table: Table) -> ChunkPlan:
     columns = tuple(draw(st.lists(st.sampled_from(table.schema.names), min_size=1, max_size=3, unique=True)))
     seen = [tuple(row[name] for name in columns) for row in table.rows]
     values = draw(st.lists(st.sampled_from(seen), max_size=8)) if seen else []
-    return plan_chunks(Chunking(ChunkingBy.PARTITION, columns, None, None, ()), table.schema, values=values, most=MOST)
+    return plan_chunks(
+        Chunking(ChunkingBy.PARTITION, columns, None, None, ()), table.schema, values=values, most=CHUNKS_MAX
+    )
 
 
 @st.composite
 def by_ranges(draw: st.DrawFn, table: Table) -> ChunkPlan:
     ordered = [field for field in table.schema.fields if field.type not in UNORDERED]
     if not ordered:
-        return plan_chunks(Chunking(ChunkingBy.NONE, (), None, None, ()), table.schema, most=MOST)
+        return plan_chunks(Chunking(ChunkingBy.NONE, (), None, None, ()), table.schema, most=CHUNKS_MAX)
     field = draw(st.sampled_from(ordered))
     order: Any = lambda literal: literal.value.encode() if isinstance(literal.value, str) else literal.value  # noqa: E731
     found = draw(st.lists(typed_literals(field.type), min_size=1, max_size=4, unique_by=order))
     bounds = tuple(str(literal_text(each.value, field.type)) for each in sorted(found, key=order))
-    return plan_chunks(Chunking(ChunkingBy.RANGE, (), None, field.name, bounds), table.schema, most=MOST)
+    return plan_chunks(Chunking(ChunkingBy.RANGE, (), None, field.name, bounds), table.schema, most=CHUNKS_MAX)
 
 
 def ids_of(table: Table, where: Expression, plan: ChunkPlan) -> list[list[Any]]:
-    """The numbers of the rows in each chunk, by Arrow."""
+    """The numbers of the rows in each chunk, found with the real filters on Arrow data."""
     numbered = table.batch.append_column("row", pa.array(range(len(table.rows)), pa.int64()))
     return [filter_rows(numbered, chunk_filter(where, chunk, table.schema)).column("row").to_pylist() for chunk in plan]
 
@@ -69,7 +71,7 @@ def test_each_row_of_the_filtered_source_is_in_just_one_chunk(plans: Any, data: 
 
 @pytest.mark.parametrize("plans", [by_values, by_ranges], ids=["partition", "range"])
 @given(data=st.data())
-def test_a_chunk_is_the_same_after_its_bytes(plans: Any, data: st.DataObject) -> None:
+def test_a_chunk_plan_is_read_back_from_its_bytes(plans: Any, data: st.DataObject) -> None:
     plan = data.draw(plans(data.draw(tables(rows_max=6))))
     again = ChunkPlan(tuple(ChunkDefinition.from_bytes(chunk.to_bytes()) for chunk in plan))
     assert again == plan
@@ -81,7 +83,7 @@ def test_each_file_is_in_just_one_chunk_and_chunks_keep_their_size(sizes: list[i
     files = [(f"file:/lake/é-{at}.parquet", size) for at, size in enumerate(sizes)]
     chunking = Chunking(ChunkingBy.FILES, (), most, None, ())
     schema = Schema((Field("c", PrimitiveType(Kind.INT)),))
-    plan = plan_chunks(chunking, schema, files=files, most=MOST)
+    plan = plan_chunks(chunking, schema, files=files, most=CHUNKS_MAX)
     listed = [location for chunk in plan for location in chunk.files or ()]
     assert sorted(listed) == sorted(location for location, _ in files)
     size = dict(files)
@@ -89,4 +91,4 @@ def test_each_file_is_in_just_one_chunk_and_chunks_keep_their_size(sizes: list[i
         together = [size[location] for location in chunk.files or ()]
         assert sum(together) <= most or len(together) == 1
     rnd.shuffle(files)
-    assert plan_chunks(chunking, schema, files=files, most=MOST).sha256 == plan.sha256
+    assert plan_chunks(chunking, schema, files=files, most=CHUNKS_MAX).sha256 == plan.sha256

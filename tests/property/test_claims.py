@@ -1,4 +1,4 @@
-"""A claim covers every row that its filter lets through, whatever the filter, and only what bounds a column has one."""
+"""A claim covers every row that its filter lets through, and claims of filters that share a row overlap."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def value_of(literal: Literal) -> LiteralValue:
 
 @st.composite
 def bounded_filters(draw: st.DrawFn, kind: Type) -> Expression:
-    """Filters that bound the column by themselves, or with a part of their own beside them."""
+    """Filters that bound the column `c`, with an added condition if the random filter alone does not."""
     found = draw(filters(schema_of(kind)))
     if is_bounded(found, "c"):
         return found
@@ -46,12 +46,14 @@ def bounded_filters(draw: st.DrawFn, kind: Type) -> Expression:
 
 
 def neighbours(value: Any) -> list[Any]:
+    """The value, and for integers also the ones next to it."""
     if isinstance(value, int) and not isinstance(value, bool):
         return [each for each in (value - 1, value, value + 1) if -(2**63) <= each < 2**63]
     return [value]
 
 
 def as_claimed(value: Any) -> ClaimValue:
+    """The value in the form of claims, which have decimals as unscaled integers."""
     if isinstance(value, Decimal):
         return int(str(value).replace(".", ""))
     found: ClaimValue = value
@@ -59,7 +61,7 @@ def as_claimed(value: Any) -> ClaimValue:
 
 
 def claim_or_none(where: Expression, kind: str) -> Claim | None:
-    """The claim; None where the filter is refused since its range is empty."""
+    """The claim; None if the filter is refused because its range is empty."""
     try:
         return read_claim(where, "c", kind, value_of)
     except InputError as error:

@@ -1,4 +1,4 @@
-"""Whatever stands in a contract's file, it is read or refused with a place in the file, and never in another way."""
+"""A contract's file with any content is read, or refused with a line and column in the file."""
 
 from __future__ import annotations
 
@@ -47,15 +47,16 @@ anything = st.recursive(
 )
 
 
-def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+def key_paths(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """The path of keys to the value itself, and to each value inside it."""
     found = [path]
     inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, each in inner:
-        found += places(each, (*path, key))
+        found += key_paths(each, (*path, key))
     return found
 
 
-def judged(data: bytes) -> None:
+def require_read_or_refused_with_place(data: bytes) -> None:
     lines = sum(each in "\n\r\x85\u2028\u2029" for each in data.decode("utf-8", "replace")) + 2  # as YAML counts them
     place = (1, 1)
     try:
@@ -68,17 +69,19 @@ def judged(data: bytes) -> None:
     assert place[1] >= 1
 
 
-@given(st.sampled_from(places(WHOLE)[1:]), anything)
+@given(st.sampled_from(key_paths(WHOLE)[1:]), anything)
 def test_any_value_in_any_place_is_read_or_refused_with_its_place(path: tuple[Any, ...], value: Any) -> None:
     made = copy.deepcopy(WHOLE)
     place = made
     for key in path[:-1]:
         place = place[key]
     place[path[-1]] = value
-    judged(to_yaml(made))
+    require_read_or_refused_with_place(to_yaml(made))
 
 
-@given(st.sampled_from([path for path in places(WHOLE) if path]), st.text(max_size=6) | st.just("(mapping)"), anything)
+@given(
+    st.sampled_from([path for path in key_paths(WHOLE) if path]), st.text(max_size=6) | st.just("(mapping)"), anything
+)
 def test_any_key_in_any_mapping_is_read_or_refused_with_its_place(path: tuple[Any, ...], key: str, value: Any) -> None:
     made = copy.deepcopy(WHOLE)
     place: Any = made
@@ -88,12 +91,12 @@ def test_any_key_in_any_mapping_is_read_or_refused_with_its_place(path: tuple[An
         place[key] = value
     else:
         made[key] = value
-    judged(to_yaml(made))
+    require_read_or_refused_with_place(to_yaml(made))
 
 
 @given(st.integers(0, len(EXAMPLE)), st.integers(0, 40), st.binary(max_size=6) | st.text(max_size=4).map(str.encode))
 def test_any_bytes_in_any_place_are_read_or_refused_with_their_place(start: int, length: int, data: bytes) -> None:
-    judged(EXAMPLE[:start] + data + EXAMPLE[start + length :])
+    require_read_or_refused_with_place(EXAMPLE[:start] + data + EXAMPLE[start + length :])
 
 
 def test_the_whole_contract_is_good() -> None:

@@ -12,7 +12,7 @@ from tests.support.rows.strategies import Case, cases
 
 pytestmark = pytest.mark.property
 
-# Five times as many as of other properties: two tests, 50,000 examples in the long run.
+# Five times as many examples as other properties have: 25,000 for each of the two tests in `make test-long`.
 EXAMPLES = settings(max_examples=5 * settings().max_examples)
 KEY = bytes(range(32))
 

@@ -1,4 +1,4 @@
-"""Intent of random tables: whatever the rows hold, the chunks of every plan add up to the filtered source."""
+"""Intent of random tables: the chunks of every plan add up to the filtered source."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ TYPES = [kind for kind in SAMPLES if kind not in (PrimitiveType(Kind.TIME_NS), D
 
 @st.composite
 def sources(draw: st.DrawFn) -> tuple[Schema, list[list[Row]]]:
-    """A few columns and files; the first column partitions the table where it has but one value in a file."""
+    """A few columns, and the rows of a few files."""
     kinds = draw(st.lists(st.sampled_from(TYPES), min_size=1, max_size=3))
     columns = Schema(tuple(Field(f"c{at}", kind, field_id=at + 1) for at, kind in enumerate(kinds)))
     row = st.fixed_dictionaries({each.name: st.none() | st.sampled_from(SAMPLES[each.type]) for each in columns.fields})
@@ -65,6 +65,7 @@ def contract(columns: Schema, where: Expression, chunking: dict[str, Any]) -> Bo
 
 
 def source_of(folder: Path, columns: Schema, files: list[list[Row]], *, partitioned: bool) -> PinnedSource:
+    """A table of these files. If `partitioned`, a file with one value of the first column is partitioned by it."""
     first = columns.fields[0]
     lake = Lake(folder, (to_doc(columns),), version=3, specs={0: [], 1: identity_spec(1, first.name)})
     for rows in files:
@@ -112,5 +113,5 @@ def test_a_chunk_by_values_holds_rows_of_its_values_only(data: st.DataObject) ->
             chunk.chunk_id: digest_intent(bound, source, chunk, plan, KEYS, fetch)[ProjectionName.IDENTITY].rows
             for chunk in chunks
         }
-    # The last takes what has no spelling; every other was planned because a row has its value.
+    # The chunk `~other` has the values that have no literal. Each other chunk was planned because a row has its value.
     assert all(count > 0 for chunk, count in rows.items() if not chunk.endswith("~other"))

@@ -1,4 +1,4 @@
-"""Columns of a source that come as they are stored: digests and refusals are those of plain ones, whatever the file."""
+"""Columns that are digested from their stored form have the same digests and refusals as decoded columns."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ WRITTEN: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
     {
         "row_group_size": st.sampled_from([1, 4, 1_000]),
         "use_dictionary": st.sampled_from([True, True, False, ["town"]]),
-        # So small that a column chunk begins by its dictionary and goes on without.
+        # With 20 bytes a column chunk begins with dictionary pages and continues with plain ones.
         "dictionary_pagesize_limit": st.sampled_from([20, 1 << 20]),
         "write_batch_size": st.sampled_from([1, 1_000]),
         "data_page_size": st.sampled_from([1, 1 << 20]),
@@ -89,14 +89,14 @@ CONDITIONS = st.one_of(
     st.just(Always()),
     filters(Schema(COLUMNS.fields[:3]), depth=1),
     st.builds(
-        lambda operator, value: Compare("price", operator, BoundLiteral(value, _spelled(value), PRICE)),
+        lambda operator, value: Compare("price", operator, BoundLiteral(value, _literal_text(value), PRICE)),
         st.sampled_from(Operator),
         st.sampled_from(PRICES),
     ),
 )
 
 
-def _spelled(value: Decimal) -> Any:
+def _literal_text(value: Decimal) -> Any:
     return canonical_literal(value, PRICE)
 
 
@@ -104,9 +104,11 @@ def _spelled(value: Decimal) -> Any:
 class File:
     rows: tuple[Row, ...]
     older: bool
+    """whether it has the narrower types of `OLDER`"""
     partitioned: bool
     options: Mapping[str, Any]
     places: frozenset[int]
+    """positions that a delete file removes"""
 
 
 @st.composite
@@ -124,7 +126,7 @@ class Source:
     gone: tuple[Row, ...]
     """Keys of equality deletes over town and price."""
 
-    def put(self, folder: Path) -> Lake:
+    def write_lake(self, folder: Path) -> Lake:
         lake = Lake(folder, (to_doc(COLUMNS),), specs={0: [], 1: identity_spec(2, "town")})
         for file in self.files:
             table = table_of(OLDER if file.older else COLUMNS, file.rows)
@@ -138,7 +140,7 @@ class Source:
                 lake.equalities(table_of(COLUMNS.select(["town", "price"]), self.gone), [2, 4], **where)
         return lake
 
-    def left(self, where: Expression) -> list[Row]:
+    def expected_rows(self, where: Expression) -> list[Row]:
         keys = [(row["town"], row["price"]) for row in self.gone]
         return [
             row
@@ -156,12 +158,12 @@ SOURCES = st.builds(
 
 
 def contract(where: Expression, widened: bool) -> tuple[BoundContract, Schema]:
-    """Every column under another name or its own; prices with more digits where that is asked for."""
+    """A contract that renames some columns; `widened` gives prices more digits. Also its target's schema."""
     mapped: list[dict[str, str]] = [{"from": given, "to": made} for given, made in RENAMED.items()]
     kinds = {each.name: each.type for each in COLUMNS.fields}
     if widened:
         kinds["price"] = DecimalType(17, 2)
-        mapped[3]["type"] = "decimal(17, 2)"
+        mapped[COLUMNS.names.index("price")]["type"] = "decimal(17, 2)"
     fields = [Field(made, kinds[given], field_id=at) for at, (given, made) in enumerate(RENAMED.items(), 1)]
     changes = (("boundary/columns", mapped), ("boundary/where", str(where)), ("projections/identity", ["k", "place"]))
     return contract_with(*changes).bind({}), Schema(tuple(fields))
@@ -174,9 +176,9 @@ def test_the_intent_of_columns_as_they_are_stored_is_that_of_their_rows(
 ) -> None:
     bound, target = contract(where, widened)
     plan = digest_plan(bound.contract, target)
-    wanted = [{RENAMED[name]: value for name, value in row.items()} for row in source.left(where)]
+    wanted = [{RENAMED[name]: value for name, value in row.items()} for row in source.expected_rows(where)]
     with tempfile.TemporaryDirectory() as folder:
-        given = pinned(source.put(Path(folder)))
+        given = pinned(source.write_lake(Path(folder)))
         intent = IntentDigest(Intent(bound, given, ALL, plan), plan, KEYS)
         for file in files_of_chunk(bound, given, ALL):
             intent.file_adder(fetch)(file)
@@ -200,7 +202,7 @@ def outcome(scan: Scan, file: ScanFile, data: bytes) -> object:
 @given(file=files(), data=st.data())
 def test_a_broken_file_is_refused_as_one_that_is_read_plainly(file: File, data: st.DataObject) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        plain = Source((replace(file, places=frozenset()),), ()).put(Path(folder)).scan()
+        plain = Source((replace(file, places=frozenset()),), ()).write_lake(Path(folder)).scan()
         (listed,) = plain.files
         whole = fetch(listed.location)
     stored = replace(plain, stored=frozenset(range(1, len(COLUMNS.fields) + 1)))

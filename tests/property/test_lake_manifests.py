@@ -1,4 +1,4 @@
-"""Manifests for all inputs: what is written is read, bounds contain, and no bytes do more harm than a refusal."""
+"""Manifests: what is written is read back, bounds contain their values, and any bytes are read or refused."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from pvdm.lake.format.partition_spec import PartitionSpec
 from pvdm.lake.format.schema.bounds import compare, decode_bound, lower_bound, upper_bound
 from pvdm.lake.format.schema.single_value import decode_value, encode_value, from_unscaled
 from pvdm.model.schema import DecimalType, FixedType, Kind, PrimitiveType, Type
-from tests.support.lake.manifests import container, entry, header, kept, lies_within, listed, write_again
+from tests.support.lake.manifests import container, entry, existing_entry, header, lies_within, listed, write_again
 
 pytestmark = pytest.mark.property
 
@@ -75,13 +75,13 @@ def test_a_value_is_the_value_of_its_bytes(typed: tuple[Type, Any, Any]) -> None
 
 
 @given(TYPED)
-def test_two_values_are_equal_when_their_bytes_are(typed: tuple[Type, Any, Any]) -> None:
+def test_two_values_are_equal_exactly_if_their_bytes_are(typed: tuple[Type, Any, Any]) -> None:
     kind, first, second = typed
     assert (compare(kind, first, second) == 0) == (encode_value(kind, first) == encode_value(kind, second))
 
 
 @given(TYPED)
-def test_the_order_has_two_sides(typed: tuple[Type, Any, Any]) -> None:
+def test_the_order_of_values_is_antisymmetric(typed: tuple[Type, Any, Any]) -> None:
     kind, first, second = typed
     assert compare(kind, first, second) == -compare(kind, second, first)
 
@@ -96,7 +96,7 @@ LONG_TEXT = st.text(st.sampled_from("a\ud7ff\uffff\U0010ffffé"), min_size=17, m
 
 
 @given(LONG_TEXT)
-def test_cut_text_has_at_most_sixteen_code_points_and_still_contains(text: str) -> None:
+def test_bounds_of_a_long_text_have_at_most_sixteen_code_points_and_contain_it(text: str) -> None:
     kind = PrimitiveType(Kind.STRING)
     lower, upper = lower_bound(kind, text), upper_bound(kind, text)
     for bound in (lower, upper):
@@ -106,7 +106,7 @@ def test_cut_text_has_at_most_sixteen_code_points_and_still_contains(text: str) 
 
 
 @given(st.binary(min_size=17, max_size=40) | st.integers(17, 20).map(lambda size: b"\xff" * size))
-def test_cut_bytes_are_at_most_sixteen_and_still_contain(value: bytes) -> None:
+def test_bounds_of_long_bytes_have_at_most_sixteen_and_contain_them(value: bytes) -> None:
     kind = PrimitiveType(Kind.BINARY)
     lower, upper = lower_bound(kind, value), upper_bound(kind, value)
     assert all(bound is None or len(bound) <= 16 for bound in (lower, upper))
@@ -188,10 +188,10 @@ def test_a_manifest_is_read_as_it_was_written(example: tuple[Any, list[ManifestE
 def test_row_ids_are_those_of_the_specification(
     facts: list[tuple[EntryStatus, int, int | None]], first_row_id: int | None
 ) -> None:
-    """Written again from the text: the manifest's id plus the rows of the files before it that had none."""
-    base = kept().data_file
+    """The rule, implemented again: the manifest's first row id, plus the rows of earlier files without an own id."""
+    base = existing_entry().data_file
     rows = [
-        kept(
+        existing_entry(
             replace(base, record_count=count, first_row_id=None if status is EntryStatus.ADDED else row_id),
             status=status,
         )
@@ -298,7 +298,7 @@ def compressed(data: bytes, codec: str) -> bytes:
 
 
 GOOD = [
-    compressed(write_manifest(header(version), [entry(), kept() if version > 1 else entry()]).data, codec)
+    compressed(write_manifest(header(version), [entry(), existing_entry() if version > 1 else entry()]).data, codec)
     for version in (1, 2, 3)
     for codec in ("null", "deflate")
 ]
@@ -327,29 +327,30 @@ def spoiled(draw: st.DrawFn, honest: list[bytes]) -> bytes:
     return bytes(data)
 
 
-def only_refusals(read: Callable[..., object], data: bytes) -> None:
+def require_read_or_refused(read: Callable[..., object], data: bytes) -> None:
+    """Any error other than an InputError fails the test by itself."""
     try:
         read(data, limits=SMALL)
     except InputError as error:
-        assert error.reason  # noqa: PT017  anything but a refusal fails the test by itself
+        assert error.reason  # noqa: PT017
 
 
 @settings(max_examples=MANY)
 @given(spoiled(GOOD))
 def test_a_spoiled_manifest_is_read_or_refused(data: bytes) -> None:
-    only_refusals(read_manifest, data)
+    require_read_or_refused(read_manifest, data)
 
 
 @settings(max_examples=MANY // 2)
 @given(spoiled(LISTS))
 def test_a_spoiled_list_is_read_or_refused(data: bytes) -> None:
-    only_refusals(read_manifest_list, data)
+    require_read_or_refused(read_manifest_list, data)
 
 
 @settings(max_examples=MANY // 2)
 @given(st.binary(max_size=400), st.booleans())
-def test_random_bytes_are_refused(data: bytes, with_magic: bool) -> None:
-    only_refusals(read_avro, b"Obj\x01" + data if with_magic else data)
+def test_random_bytes_are_read_or_refused(data: bytes, with_magic: bool) -> None:
+    require_read_or_refused(read_avro, b"Obj\x01" + data if with_magic else data)
 
 
 JSON = st.recursive(
@@ -374,7 +375,7 @@ def test_a_random_schema_over_random_bytes_is_read_or_refused(
     schema: Any, block: bytes, count: int, nested: bool
 ) -> None:
     outer = {"type": "record", "name": "r", "fields": [{"name": "f", "type": schema}]} if nested else schema
-    only_refusals(read_avro, container(outer, (count, block)))
+    require_read_or_refused(read_avro, container(outer, (count, block)))
 
 
 @given(st.data(), st.lists(TYPES, min_size=1, max_size=4), st.binary(max_size=60), st.booleans())
@@ -383,6 +384,6 @@ def test_random_bytes_under_an_honest_schema_are_read_or_refused(
 ) -> None:
     count = data.draw(st.integers(-1, 3) | st.integers(0, 2**62))
     stored = zlib.compress(block)[2:-4] if squeezed else block
-    only_refusals(
+    require_read_or_refused(
         read_avro, container(_record(types)[0]("root"), (count, stored), codec="deflate" if squeezed else "null")
     )

@@ -40,7 +40,7 @@ PY_UPDATE: TypeAdapter[Any] = TypeAdapter(TableUpdate)
 
 
 def start(version: int) -> TableMetadata:
-    """The example with fields that nobody knows."""
+    """The example table with unknown fields, which every commit must keep."""
     doc = document(version)
     doc["x-top"] = [1, {"deep": None}]
     for holder in (doc["schemas"][1], doc["schemas"][1]["fields"][0], doc["snapshots"][1], doc["refs"]["main"]):
@@ -55,13 +55,13 @@ def one_of(draw: Draw, found: list[Any]) -> Any:
 def new_snapshot(draw: Draw, now: TableMetadata) -> Doc | None:
     snapshot_id = 100 + max((each.snapshot_id for each in now.snapshots), default=0)
     parent = one_of(draw, [each.snapshot_id for each in now.snapshots])
-    given_: Doc = snapshot(snapshot_id, now.next_sequence_number, parent, **{"x-mark": "kept"})
-    given_["timestamp-ms"] = NOW + 20
+    added: Doc = snapshot(snapshot_id, now.next_sequence_number, parent, **{"x-mark": "kept"})
+    added["timestamp-ms"] = NOW + 20
     if now.format_version == 1:
-        del given_["sequence-number"]
+        del added["sequence-number"]
     if now.format_version == 3:
-        given_ |= {"first-row-id": now.next_row_id, "added-rows": draw(st.integers(0, 9))}
-    return {"action": "add-snapshot", "snapshot": given_}
+        added |= {"first-row-id": now.next_row_id, "added-rows": draw(st.integers(0, 9))}
+    return {"action": "add-snapshot", "snapshot": added}
 
 
 def new_ref(draw: Draw, now: TableMetadata) -> Doc | None:
@@ -81,7 +81,7 @@ def new_main(draw: Draw, now: TableMetadata) -> Doc | None:
     return None if target is None else made
 
 
-def no_ref(draw: Draw, now: TableMetadata) -> Doc | None:
+def remove_ref(draw: Draw, now: TableMetadata) -> Doc | None:
     name = one_of(draw, sorted(now.refs))
     return None if name is None else {"action": "remove-snapshot-ref", "ref-name": name}
 
@@ -140,12 +140,12 @@ def set_property(draw: Draw, now: TableMetadata) -> Doc | None:
     return {"action": "set-properties", "updates": {draw(WORDS): draw(WORDS)}}
 
 
-def no_property(draw: Draw, now: TableMetadata) -> Doc | None:
+def remove_property(draw: Draw, now: TableMetadata) -> Doc | None:
     name = one_of(draw, sorted(now.properties))
     return None if name is None else {"action": "remove-properties", "removals": [name]}
 
 
-def place(draw: Draw, now: TableMetadata) -> Doc | None:
+def new_location(draw: Draw, now: TableMetadata) -> Doc | None:
     return {"action": "set-location", "location": f"s3://bucket/{draw(WORDS)}"}
 
 
@@ -164,17 +164,17 @@ def new_partition_statistics(draw: Draw, now: TableMetadata) -> Doc | None:
     return None if target is None else made
 
 
-def no_statistics(draw: Draw, now: TableMetadata) -> Doc | None:
+def remove_statistics(draw: Draw, now: TableMetadata) -> Doc | None:
     target = one_of(draw, [each.snapshot_id for each in now.statistics])
     return None if target is None else {"action": "remove-statistics", "snapshot-id": target}
 
 
 BESIDE_MAIN: list[Make] = [new_snapshot, new_ref, new_schema]
 AGREED: list[Make] = [
-    *BESIDE_MAIN, new_main, no_ref, current_schema, new_spec, default_spec, new_order, default_order, set_property,
-    no_property, place, upgrade, new_statistics, new_partition_statistics, no_statistics,
+    *BESIDE_MAIN, new_main, remove_ref, current_schema, new_spec, default_spec, new_order, default_order, set_property,
+    remove_property, new_location, upgrade, new_statistics, new_partition_statistics, remove_statistics,
 ]  # fmt: skip
-# PyIceberg 0.12 does otherwise than Iceberg's own builder, which is followed here:
+# PyIceberg 0.12 differs from Iceberg's own builder, which pvdm follows, in these points:
 # - remove-snapshots takes the parent out of children and cuts single entries out of the log,
 # - a schema, spec or order that the table has is added again, under the id it came with,
 # - -1 means the highest id, not the last added one,
@@ -187,7 +187,7 @@ ALL: list[Make] = [*AGREED, expire]
 
 @st.composite
 def commits(draw: Draw, base: TableMetadata, makes: list[Make]) -> list[Doc]:
-    """A commit whose updates each fit the state that those before them made."""
+    """A commit whose updates are each valid after the ones before it."""
     now = base
     made: list[Doc] = []
     for _ in range(draw(st.integers(1, 4))):
@@ -197,12 +197,12 @@ def commits(draw: Draw, base: TableMetadata, makes: list[Make]) -> list[Doc]:
         try:
             now = apply_updates(base, [*copy.deepcopy(made), update], now_ms=NOW + 30, previous_location=FILE)
         except PvdmError:
-            continue  # a default that the schema of the moment cannot carry
+            continue  # the default spec or order does not fit the current schema
         made.append(update)
     return made
 
 
-def py(metadata: TableMetadata) -> PyMetadata:
+def parse_with_pyiceberg(metadata: TableMetadata) -> PyMetadata:
     return TableMetadataUtil.parse_obj(document_of(metadata))
 
 
@@ -218,13 +218,13 @@ def test_every_commit_leaves_a_valid_document(version: int, data: st.DataObject)
         for counter in ("last_column_id", "last_partition_id", "last_sequence_number", "next_row_id"):
             assert getattr(after, counter) >= getattr(now, counter)
         if after.format_version < 3:
-            assert str(py(after).table_uuid) == base_uuid
+            assert str(parse_with_pyiceberg(after).table_uuid) == base_uuid
         now = after
 
 
 @pytest.mark.parametrize("version", [1, 2, 3])
 @given(data=st.data())
-def test_no_commit_loses_what_is_not_known(version: int, data: st.DataObject) -> None:
+def test_no_commit_loses_unknown_fields(version: int, data: st.DataObject) -> None:
     base = start(version)
     after = apply_updates(base, data.draw(commits(base, ALL)), now_ms=NOW + 30, previous_location=FILE)
     assert after.raw["x-top"] == base.raw["x-top"]
@@ -232,9 +232,10 @@ def test_no_commit_loses_what_is_not_known(version: int, data: st.DataObject) ->
         assert next(each for each in after.schemas if each.schema_id == old.schema_id).raw == old.raw
     for kept in after.snapshots:
         assert base.snapshot(kept.snapshot_id) is None or base.snapshot(kept.snapshot_id) == kept
+        # Of the first three snapshots, 11 to 13, `start` marks 12; `new_snapshot` marks all others.
         assert kept.raw.get("x-mark") == (None if kept.snapshot_id in (11, 13) else "kept")
     if "main" in after.refs and after.refs["main"].raw.get("x-mark") is None:
-        # Only a main that went and came again may have lost it: it is another ref then.
+        # A `main` that was removed and set again is a new ref, without the unknown field.
         assert after.snapshot_log != base.snapshot_log
 
 
@@ -265,9 +266,9 @@ def test_pyiceberg_comes_to_the_same_state(version: int, data: st.DataObject) ->
     mains = [each for each in updates if each.get("ref-name") == "main"]
     after = apply_updates(base, copy.deepcopy(updates), now_ms=NOW + 30, previous_location=FILE)
     theirs = update_table_metadata(
-        py(base), tuple(PY_UPDATE.validate_python(each) for each in updates), metadata_location=FILE
+        parse_with_pyiceberg(base), tuple(PY_UPDATE.validate_python(each) for each in updates), metadata_location=FILE
     )
-    expected, found = comparable(theirs), comparable(py(after))
+    expected, found = comparable(theirs), comparable(parse_with_pyiceberg(after))
     if after is base:
         # PyIceberg counts a location that stays the same as a change.
         expected["metadata-log"] = found["metadata-log"]
@@ -276,7 +277,7 @@ def test_pyiceberg_comes_to_the_same_state(version: int, data: st.DataObject) ->
     assert found == expected
 
 
-def test_every_update_is_drawn_or_tested_by_hand() -> None:
+def test_every_kind_of_update_is_drawn_here_or_listed_as_tested_by_hand() -> None:
     by_hand = {
         "assign-uuid", "remove-schemas", "remove-partition-specs", "remove-partition-statistics",
         "add-encryption-key", "remove-encryption-key",

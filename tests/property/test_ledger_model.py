@@ -1,4 +1,4 @@
-"""Random sequences of operations on the ledger and on a dictionary: both say the same, and the events tell it all."""
+"""Random sequences of operations on the ledger and on a model: both allow the same steps and have the same states."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ OPERATIONS = ("open", "verify", "commit", "publish", "fail", "roll back", "settl
 
 @dataclass
 class Model:
-    """What the design says, in a few dictionaries."""
+    """The rules of attempts and nonces on plain dictionaries."""
 
     state: dict[str, str] = field(default_factory=dict)
     chunk: dict[str, str] = field(default_factory=dict)
@@ -43,7 +43,7 @@ class Model:
         return attempt in self.state and ATTEMPT.allows(self.state[attempt], new)
 
     def step(self, operation: str, attempt: str, chunk: str, nonce: str) -> bool:
-        """Do it, or say that it must be refused."""
+        """Do the operation if it is allowed; returns whether it is."""
         if operation == "open":
             if attempt in self.state:
                 return self.chunk[attempt] == chunk
@@ -59,9 +59,9 @@ class Model:
             self.state[attempt], self.nonce[attempt] = "VERIFYING", nonce
             self.drawn.add(nonce)
             return True
-        return self._later(operation, attempt)
+        return self._step_after_verification(operation, attempt)
 
-    def _later(self, operation: str, attempt: str) -> bool:
+    def _step_after_verification(self, operation: str, attempt: str) -> bool:
         if operation == "commit":
             return self._move(attempt, "COMMITTING")
         if operation in ("fail", "roll back"):
@@ -93,7 +93,7 @@ class Model:
         return True
 
 
-def real(unit: Unit, operation: str, name: int, chunk: str, nonce: str) -> None:
+def apply_to_ledger(unit: Unit, operation: str, name: int, chunk: str, nonce: str) -> None:
     opening = attempt_opening(name, chunk_id=chunk)
     attempt = opening.attempt_id
     held = nonces.find_current(unit, attempt)
@@ -136,7 +136,7 @@ def play(ledger: Ledger, sequence: list[tuple[str, int, str, int]]) -> None:
     for operation, name, chunk, number in sequence:
         attempt = attempt_opening(name).attempt_id
         expected = model.step(operation, attempt, chunk, hex32(number))
-        work = partial(real, operation=operation, name=name, chunk=chunk, nonce=hex32(number))
+        work = partial(apply_to_ledger, operation=operation, name=name, chunk=chunk, nonce=hex32(number))
         try:
             ledger.transact(work, at_micros=NOW)
             happened = True
@@ -148,12 +148,13 @@ def play(ledger: Ledger, sequence: list[tuple[str, int, str, int]]) -> None:
 
 
 def compare(unit: Unit, model: Model) -> None:
-    told: dict[str, str] = {}
+    """The ledger's rows, and its events, have the model's states, nonces and publications."""
+    states: dict[str, str] = {}
     for event in events.page(unit):
         if event.subject == "attempts":
             assert event.new is not None
-            told[event.row_key] = event.new["state"]
-    assert told == model.state
+            states[event.row_key] = event.new["state"]
+    assert states == model.state
     for attempt, state in model.state.items():
         held = nonces.find_current(unit, attempt)
         assert attempts.get(unit, attempt).state == state
@@ -176,7 +177,7 @@ def test_the_ledger_does_what_the_model_does_on_sqlite(
 @pytest.mark.parametrize("seed", range(10))
 def test_the_ledger_does_what_the_model_does(ledger: Ledger, seed: int) -> None:
     random = Random(seed)
-    # Mostly the next sensible step, so that long ways are walked as well.
+    # Mostly operations of a successful attempt, so that some attempts are published.
     likely = ("open", "verify", "commit", "publish")
     sequence = [
         (

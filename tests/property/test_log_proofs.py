@@ -1,4 +1,4 @@
-"""Proofs hold for every index and every pair of sizes, and no change to them goes unseen."""
+"""Proofs hold for every index and every pair of sizes, and a changed proof is refused."""
 
 from __future__ import annotations
 
@@ -72,9 +72,9 @@ def test_an_inclusion_proof_holds_for_no_other_entry_index_size_or_root(size: in
             (resized, LEAVES[index], other + 1, ROOTS[other + 1]),
             (proof, LEAVES[index], other + 1, ROOTS[size]),
         ]
-    for changed, leaf, at, root in changes:
+    for changed, leaf, changed_size, root in changes:
         with pytest.raises(VerificationError):
-            verify_inclusion(changed, entry=leaf, size=at, root=root)
+            verify_inclusion(changed, entry=leaf, size=changed_size, root=root)
 
 
 @given(sizes, sizes, st.data())
@@ -102,9 +102,7 @@ def test_a_changed_root_breaks_consistency(first: int, second: int, bit: int, ol
 
 
 @given(sizes, sizes, sizes, st.booleans())
-def test_a_consistency_proof_is_worth_nothing_between_other_trees(
-    first: int, second: int, third: int, renamed: bool
-) -> None:
+def test_a_consistency_proof_is_refused_between_other_trees(first: int, second: int, third: int, renamed: bool) -> None:
     old, new = sorted((first, second))
     assume(third not in (old, new))
     proof = prove_consistency(TREE, old_size=old, new_size=new)

@@ -1,4 +1,4 @@
-"""The digest of a multiset: order and layout leave it alone, multiplicity counts, parts add up, unlikes never mix.
+"""The digest of a multiset: order and layout do not matter, multiplicity does, parts add up, unlike digests never mix.
 
 Each property is a function that raises AssertionError when it does not hold. It is checked on both engines, and then on
 a mutant in which the property is broken on purpose, where it has to raise.
@@ -63,12 +63,12 @@ def digest_of(data: pa.Table | pa.RecordBatchReader, engine: Engine, threads: in
     return digest(data, PLAN, key(), threads=threads, engine=engine)
 
 
-def same(left: Mapping[ProjectionName, Partial], right: Mapping[ProjectionName, Partial]) -> bool:
+def all_match(left: Mapping[ProjectionName, Partial], right: Mapping[ProjectionName, Partial]) -> bool:
     return all(left[name].matches(right[name]) for name in ProjectionName)
 
 
-def sums_differ(left: Mapping[ProjectionName, Partial], right: Mapping[ProjectionName, Partial]) -> bool:
-    """Whether every projection tells the two apart by its sum; the row counts would be too easy."""
+def all_sums_differ(left: Mapping[ProjectionName, Partial], right: Mapping[ProjectionName, Partial]) -> bool:
+    """Whether the sums of every projection differ; row counts, which differ anyway, are not compared."""
     return all(left[name].total != right[name].total for name in ProjectionName)
 
 
@@ -76,7 +76,7 @@ def sums_differ(left: Mapping[ProjectionName, Partial], right: Mapping[Projectio
 
 
 def check_order(engine: Engine, some: Rows, shuffled: Rows) -> None:
-    assert same(digest_of(table(some), engine), digest_of(table(shuffled), engine))
+    assert all_match(digest_of(table(some), engine), digest_of(table(shuffled), engine))
 
 
 def check_file_layout(engine: Engine, some: Rows, cut: int, row_group: int, plain: bool) -> None:
@@ -90,32 +90,32 @@ def check_file_layout(engine: Engine, some: Rows, cut: int, row_group: int, plai
     read = [pq.read_table(file, read_dictionary=[] if plain else ["note"]) for file in reversed(files)]
     seen = [digest_of(each, engine) for each in read]
     whole = {name: combine(each[name] for each in seen) for name in ProjectionName}
-    assert same(digest_of(table(some), engine), whole)
+    assert all_match(digest_of(table(some), engine), whole)
 
 
 def check_batch_size(engine: Engine, some: Rows, size: int) -> None:
     whole = pa.Table.from_batches(table(some).combine_chunks().to_batches(max_chunksize=max(len(some), 1)), ARROW)
     cut = pa.RecordBatchReader.from_batches(ARROW, whole.to_batches(max_chunksize=size))
-    assert same(digest_of(whole, engine), digest_of(cut, engine))
+    assert all_match(digest_of(whole, engine), digest_of(cut, engine))
 
 
 def check_duplicate(engine: Engine, some: Rows, at: int) -> None:
-    assert sums_differ(digest_of(table(some), engine), digest_of(table([*some, some[at]]), engine))
+    assert all_sums_differ(digest_of(table(some), engine), digest_of(table([*some, some[at]]), engine))
 
 
 def check_drop(engine: Engine, some: Rows, at: int) -> None:
-    assert sums_differ(digest_of(table(some), engine), digest_of(table([*some[:at], *some[at + 1 :]]), engine))
+    assert all_sums_differ(digest_of(table(some), engine), digest_of(table([*some[:at], *some[at + 1 :]]), engine))
 
 
 def check_partials(engine: Engine, some: Rows, cut: int) -> None:
     parts = [digest_of(table(part), engine) for part in (some[:cut], some[cut:], [])]
     whole = {name: combine(part[name] for part in parts) for name in ProjectionName}
-    assert same(digest_of(table(some), engine), whole)
+    assert all_match(digest_of(table(some), engine), whole)
 
 
 def check_threads(engine: Engine, some: Rows, threads: int) -> None:
     batches = pa.RecordBatchReader.from_batches(ARROW, table(some).to_batches(max_chunksize=1))
-    assert same(digest_of(table(some), engine), digest_of(batches, engine, threads))
+    assert all_match(digest_of(table(some), engine), digest_of(batches, engine, threads))
 
 
 def check_mixing_is_refused(plain: Partial, other: Partial, code: str) -> None:
@@ -223,7 +223,7 @@ Rule = Callable[[int, int, int], int]  # (sum, what the row adds, its place in t
 
 @dataclass
 class MutantAccumulator:
-    """The reference's sums, bent by a rule: what a further row makes of a sum."""
+    """The reference's sums, with a rule in place of addition."""
 
     inner: Accumulator
     rule: Rule
@@ -323,12 +323,12 @@ def test_the_partials_property_goes_red_when_sums_are_no_sums() -> None:
 
 
 def test_the_partials_property_goes_red_when_combining_forgets_a_part(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(f"{__name__}.combine", next_only)
+    monkeypatch.setattr(f"{__name__}.combine", first_only)
     with pytest.raises(AssertionError):
         check_partials(FAITHFUL, THREE, 1)
 
 
-def next_only(partials: Iterator[Partial]) -> Partial:
+def first_only(partials: Iterator[Partial]) -> Partial:
     return next(iter(partials))
 
 

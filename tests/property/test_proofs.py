@@ -1,4 +1,4 @@
-"""Signed documents: what is written is read back, and no byte of one can be changed."""
+"""Signed documents: what is written is read back, and a changed byte is refused."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _objects(value: Any) -> list[dict[str, Any]]:
 @given(cores(), st.data())
 def test_a_core_that_lacks_a_key_is_refused(core: ProofCore, data: st.DataObject) -> None:
     value = json.loads(core.to_bytes())
-    # Parameters and partition are maps of the contract's own names; everything else has fixed keys.
+    # The keys of parameters and partition come from the contract; all other objects have fixed keys.
     maps = (value["attempt"]["parameters"], value["target"]["partition"])
     places = [place for place in _objects(value) if place and not any(place is found for found in maps)]
     place = data.draw(st.sampled_from(range(len(places))))

@@ -50,6 +50,7 @@ class Places:
     partitioned: bool
     places: tuple[tuple[int, int], ...]
     only: int | None
+    """the number of the one data file that its entry names, if it names one"""
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,7 @@ def rows(name: str | None, partitioned: bool) -> st.SearchStrategy[Row]:
 
 
 @st.composite
-def datas(draw: st.DrawFn) -> Data:
+def data_files(draw: st.DrawFn) -> Data:
     name, partitioned = draw(st.sampled_from(NAMES)), draw(st.booleans())
     found = draw(st.lists(rows(name, partitioned), max_size=5))
     return Data(draw(SEQUENCES), name, partitioned, tuple(found))
@@ -89,7 +90,7 @@ def keys(draw: st.DrawFn) -> Keys:
 
 
 def comparable(value: Any) -> Any:
-    """As Java's Double.compare: one NaN, two zeros."""
+    """The value as Java's Double.compare sees it: all NaNs are equal, and the two zeros differ."""
     if isinstance(value, float):
         return ("nan",) if math.isnan(value) else struct.pack("<d", value)
     return value
@@ -113,7 +114,7 @@ def is_deleted(file: int, at: int, row: Row, data: list[Data], deletes: list[Pla
     return False
 
 
-def left(data: list[Data], deletes: list[Places | Keys]) -> list[tuple[int, int]]:
+def rows_left(data: list[Data], deletes: list[Places | Keys]) -> list[tuple[int, int]]:
     return [
         (file, at)
         for file, own in enumerate(data)
@@ -122,7 +123,7 @@ def left(data: list[Data], deletes: list[Places | Keys]) -> list[tuple[int, int]
     ]
 
 
-def put(lake: Lake, data: list[Data], deletes: list[Places | Keys]) -> None:
+def write_files(lake: Lake, data: list[Data], deletes: list[Places | Keys]) -> None:
     def where(each: Data | Places | Keys) -> dict[str, Any]:
         spec = {"spec": 1, "partition": {1000: each.name}} if each.partitioned else {"spec": 0, "partition": {}}
         return {"sequence": each.sequence, **spec}
@@ -146,11 +147,11 @@ def put(lake: Lake, data: list[Data], deletes: list[Places | Keys]) -> None:
 
 @examples(120)
 @given(data=st.data(), version=st.sampled_from([2, 3]))
-def test_just_the_rows_that_no_delete_takes_are_left(data: st.DataObject, version: int) -> None:
-    files = data.draw(st.lists(datas(), min_size=1, max_size=3))
+def test_exactly_the_rows_that_no_delete_removes_are_left(data: st.DataObject, version: int) -> None:
+    files = data.draw(st.lists(data_files(), min_size=1, max_size=3))
     deletes = data.draw(st.lists(places(len(files)) | keys(), max_size=4))
     with tempfile.TemporaryDirectory() as folder:
         lake = Lake(Path(folder), (DOC,), version=version, specs={0: [], 1: identity_spec(2, "name")})
-        put(lake, files, deletes)
+        write_files(lake, files, deletes)
         found = [divmod(row["row"], 100) for row in lake.rows()]
-    assert sorted(found) == left(files, deletes)
+    assert sorted(found) == rows_left(files, deletes)

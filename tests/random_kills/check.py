@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
+from pvdm.errors import RolledBackError, StateUnknownError, UnavailableError, VerificationError
 from pvdm.lake.paths import parse_location
 from pvdm.lake.read.entries import live_entries
 from pvdm.model.role import Role
@@ -20,13 +21,16 @@ from tests.random_kills.world import World
 
 RERUNS_MAX = 5
 SETTLE_SECONDS = 75
-"""Whatever the ledger says is unfinished is taken up again within a minute."""
+"""A Steward takes up unfinished work again within a minute."""
+# Exit codes (docs/cli.md).
+_VERIFICATION_FAILED = VerificationError.exit_code
+_RETRY_HELPS = {error.exit_code for error in (VerificationError, RolledBackError, StateUnknownError, UnavailableError)}
 _JOB = ("--job", "tests.random_kills.producer:build", "--small", "--json")
 
 
 @dataclass(slots=True)
 class Findings:
-    """What did not hold, by kind, and how many workloads were published."""
+    """What was wrong after a round, by kind, and how many workloads were published, run again and repaired."""
 
     lost: list[str] = field(default_factory=list)
     doubled: list[str] = field(default_factory=list)
@@ -36,23 +40,23 @@ class Findings:
     reruns: int = 0
     repairs: int = 0
 
-    def all(self) -> list[str]:
-        """Everything in one list."""
+    def list_all(self) -> list[str]:
+        """All findings in one list, each with its kind."""
         kinds = (("lost", self.lost), ("doubled", self.doubled), ("stuck", self.stuck), ("wrong", self.wrong))
         return [f"{kind}: {each}" for kind, found in kinds for each in found]
 
 
 def check_round(world: World, plan: Round, played: Played) -> Findings:
-    """Start everything, run every workload again that has no end, then look at everything."""
+    """Start everything, run every workload again until it is published, and check tables, log and files."""
     found = Findings(stuck=list(played.stuck))
     world.start_postgresql()
-    if (why := world.ready()) is not None:
+    if (why := world.wait_until_ready()) is not None:
         found.stuck.append(f"the Steward is not ready: {why}")
         return found
     seen = {table: visible_rows(world, table) for table in TABLES}
     for work in plan.works:
         if work.workload_id in played.acknowledged:
-            hold_rows(seen[work.table], work, found, "acknowledged")
+            check_rows(seen[work.table], work, found, "acknowledged")
     for work in plan.works:
         _finish(world, work, found, acknowledged=work.workload_id in played.acknowledged)
     _compare_tables(world, plan, found)
@@ -62,8 +66,8 @@ def check_round(world: World, plan: Round, played: Played) -> Findings:
     return found
 
 
-def hold_rows(seen: Counter[Row], work: Work, found: Findings, what: str) -> None:
-    """Each of the workload's rows is there once."""
+def check_rows(seen: Counter[Row], work: Work, found: Findings, what: str) -> None:
+    """Note each of the workload's rows that is missing, or there more than once; `what` says at which moment."""
     for row in work.rows:
         if seen[row] < 1:
             found.lost.append(f"{what} {work.workload_id}: {row} is not in {work.table}")
@@ -72,15 +76,15 @@ def hold_rows(seen: Counter[Row], work: Work, found: Findings, what: str) -> Non
 
 
 def _finish(world: World, work: Work, found: Findings, *, acknowledged: bool) -> None:
-    """The workload by the same command again, as often as its exit code says that this is the way."""
+    """Run the workload's command again while its exit code says that this helps, and repair it after a FAIL."""
     run = ("run", work.table, "--workload-id", work.workload_id, "--param", f"day={work.day}", *_JOB)
-    told = []
+    failures = []
     for _ in range(RERUNS_MAX):
         ran = world.pvdm(*run, role=Role.PRODUCER)
         found.reruns += not acknowledged
-        if ran.code == 3:
+        if ran.code == _VERIFICATION_FAILED:
             found.repairs += 1
-            told.append(ran.out[-600:])
+            failures.append(ran.out[-600:])
             words = ("repair", work.workload_id, "--reason", "files were lost", *_JOB)
             ran = world.pvdm(*words, role=Role.PRODUCER)
         if ran.code == 0:
@@ -88,10 +92,10 @@ def _finish(world: World, work: Work, found: Findings, *, acknowledged: bool) ->
             if acknowledged and ran.json["published"] != "before":
                 found.lost.append(f"{work.workload_id} was acknowledged and is published {ran.json['published']}")
             return
-        told.append(f"{ran.code}: {ran.out[-600:]}")
-        if ran.code not in (3, 4, 6, 7):
+        failures.append(f"{ran.code}: {ran.out[-600:]}")
+        if ran.code not in _RETRY_HELPS:
             break
-    found.stuck.append(f"{work.workload_id} has no end: {told}")
+    found.stuck.append(f"{work.workload_id} has no end: {failures}")
 
 
 def _compare_tables(world: World, plan: Round, found: Findings) -> None:
@@ -99,13 +103,13 @@ def _compare_tables(world: World, plan: Round, found: Findings) -> None:
         seen = visible_rows(world, table)
         for work in plan.works:
             if work.table == table:
-                hold_rows(seen, work, found, "finished")
+                check_rows(seen, work, found, "finished")
         expected = {row for work in plan.works if work.table == table for row in work.rows}
         found.wrong += [f"{table} has {row}, which no workload published" for row in seen if row not in expected]
 
 
 def visible_rows(world: World, table: str) -> Counter[Row]:
-    """What a consumer sees."""
+    """The rows that a consumer reads, with the number of times."""
     metadata = world.metadata(table)
     found: Counter[Row] = Counter()
     if metadata.current_snapshot is None:
@@ -136,7 +140,7 @@ def _unfinished(world: World) -> Iterator[str]:
 
 
 def _evidence(world: World) -> Iterator[str]:
-    """What audit and the check of the log find."""
+    """The failures of `pvdm audit` for each table, and of `pvdm log fsck`."""
     trusted = ("--trust-root", world.folder / "root.json", "--root-sha256", world.pin)
     for table in TABLES:
         audit = world.pvdm("audit", table, "--rehash", *trusted, role=Role.AUDITOR)
@@ -149,7 +153,7 @@ def _evidence(world: World) -> Iterator[str]:
 
 
 def _left_files(world: World, table: str) -> Iterator[str]:
-    """Staged files and copies that neither a snapshot nor `pvdm orphans` names; and orphans that stay."""
+    """Staged files and copies that neither a snapshot nor `pvdm orphans` names, and orphans that cannot be removed."""
     metadata = world.metadata(table, Role.OPERATOR)
     staged = sorted((parse_location(metadata.location).local / "pvdm").rglob("*"))
     copies = sorted((world.home / "vault" / str(metadata.table_uuid) / "data").rglob("*"))
@@ -157,18 +161,18 @@ def _left_files(world: World, table: str) -> Iterator[str]:
     if listed.code != 0:
         yield f"orphans of {table} ends with {listed.code}: {listed.out[-600:]}"
         return
-    named = {_local(each["location"]) for each in _documents(listed.json)} | set(_referenced(world, table))
+    named = {_local(each["location"]) for each in _orphans(listed.json)} | set(_referenced(world, table))
     for path in (*staged, *copies):
         if path.is_file() and path not in named:
             yield f"{path.relative_to(world.home)} of {table} is named by nothing"
     removed = world.pvdm("orphans", table, "--remove", "--json")
     again = world.pvdm("orphans", table, "--json")
-    if removed.code != 0 or _documents(again.json):
+    if removed.code != 0 or _orphans(again.json):
         yield f"orphans of {table} stay: {removed.out[-300:]} {again.out[-300:]}"
 
 
-def _documents(told: Any) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = told["orphans"]
+def _orphans(listing: Any) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = listing["orphans"]
     return found
 
 

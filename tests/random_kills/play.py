@@ -24,11 +24,12 @@ STEWARD_END_SECONDS = 90
 """How long a Steward may take to end once it is asked to; it finishes what it has begun."""
 _LOOK_SECONDS = 0.2
 _TWIN_SECONDS = 6.0
+"""During a stop that is longer, the producer is started a second time."""
 
 
 @dataclass(slots=True)
 class Played:
-    """What came of the faults and what producers were told."""
+    """What happened in a round: faults that struck, faults whose victim was down, and the producers' notes."""
 
     acknowledged: set[str] = field(default_factory=set)
     notes: list[dict[str, str]] = field(default_factory=list)
@@ -52,7 +53,7 @@ class Play:
         self._world, self._plan = world, plan
         self._played = Played()
         self._began = 0.0
-        self._todo: list[tuple[float, int, Callable[[], None]]] = []
+        self._scheduled: list[tuple[float, int, Callable[[], None]]] = []
         self._order = 0
         self._producers: dict[int, list[_Producer]] = {}
         self._steward_from = 0.0
@@ -62,26 +63,26 @@ class Play:
     def run(self) -> Played:
         """The round from its beginning to the end of its last producer."""
         world = self._world
-        if (why := world.ready()) is not None:
+        if (why := world.wait_until_ready()) is not None:
             raise AssertionError(why)
         self._began = time.monotonic()
         for number, works in enumerate(self._plan.producers):
             self._start_producer(number, works)
         for fault in self._plan.faults:
-            self._later(fault.at_seconds, functools.partial(self._strike, fault))
-        while self._todo or self._running():
-            self._act()
+            self._schedule(fault.at_seconds, functools.partial(self._strike, fault))
+        while self._scheduled or self._running():
+            self._do_next()
             self._supervise()
             last = max((fault.at_seconds + fault.seconds for fault in self._plan.faults), default=0.0)
             if self._now > last + PRODUCERS_END_SECONDS:
                 self._give_up_waiting()
                 break
         self._await_ends()
-        self._gather()
+        self._read_notes()
         return self._played
 
     def _await_ends(self) -> None:
-        """A Steward that was asked to end may still answer; what is checked afterwards is asked of the next one."""
+        """Wait for the end of Stewards that got SIGTERM: they could still answer requests of the check."""
         for steward in self._ending:
             until = time.monotonic() + STEWARD_END_SECONDS
             while not steward.has_ended() and time.monotonic() < until:
@@ -95,18 +96,18 @@ class Play:
     def _now(self) -> float:
         return time.monotonic() - self._began
 
-    def _later(self, at: float, action: Callable[[], None]) -> None:
+    def _schedule(self, at: float, action: Callable[[], None]) -> None:
         self._order += 1
-        heapq.heappush(self._todo, (at, self._order, action))
+        heapq.heappush(self._scheduled, (at, self._order, action))
 
-    def _act(self) -> None:
-        """Do what is due; else wait for the next fault, or until a process ends."""
-        if self._todo and self._todo[0][0] <= self._now:
-            heapq.heappop(self._todo)[2]()
+    def _do_next(self) -> None:
+        """Do the next action if it is due. Else wait for its time, or until a process ends."""
+        if self._scheduled and self._scheduled[0][0] <= self._now:
+            heapq.heappop(self._scheduled)[2]()
             return
-        wait = min(_LOOK_SECONDS, self._todo[0][0] - self._now if self._todo else _LOOK_SECONDS)
+        wait = min(_LOOK_SECONDS, self._scheduled[0][0] - self._now if self._scheduled else _LOOK_SECONDS)
         poll = select.poll()
-        for process in self._living():
+        for process in self._running_processes():
             poll.register(process.descriptor, select.POLLIN)
         poll.poll(max(0.0, wait) * 1000)
 
@@ -141,41 +142,41 @@ class Play:
         if steward is None or steward.has_ended():
             return False
         steward.send(signal.SIGSTOP)
-        self._later(self._now + fault.seconds, lambda: steward.send(signal.SIGCONT))
+        self._schedule(self._now + fault.seconds, lambda: steward.send(signal.SIGCONT))
         return True
 
     def _kill_producer(self, fault: Fault) -> bool:
-        running = self._running_of(fault.producer)
+        running = self._running_producers(fault.producer)
         for producer in running:
             producer.ends_by_itself = False
             producer.process.kill()
         if running:
-            self._later(self._now + fault.seconds, functools.partial(self._start_again, fault.producer))
+            self._schedule(self._now + fault.seconds, functools.partial(self._start_again, fault.producer))
         return bool(running)
 
     def _stop_producer(self, fault: Fault) -> bool:
         """Stop the producer; during a long stop its scheduler starts the jobs a second time."""
-        running = self._running_of(fault.producer)
+        running = self._running_producers(fault.producer)
         for producer in running:
             producer.process.send(signal.SIGSTOP)
-            self._later(self._now + fault.seconds, functools.partial(producer.process.send, signal.SIGCONT))
+            self._schedule(self._now + fault.seconds, functools.partial(producer.process.send, signal.SIGCONT))
         if running and fault.seconds > _TWIN_SECONDS:
-            self._later(self._now + fault.seconds / 2, functools.partial(self._start_again, fault.producer))
+            self._schedule(self._now + fault.seconds / 2, functools.partial(self._start_again, fault.producer))
         return bool(running)
 
     def _cut_power(self, fault: Fault) -> bool:
-        running = [each for number in self._producers for each in self._running_of(number)]
+        running = [each for number in self._producers for each in self._running_producers(number)]
         for producer in running:
             producer.ends_by_itself = False
         self._world.lose_power([each.process for each in running])
         self._steward_from = self._now + fault.seconds
         for number in self._producers:
-            self._later(self._now + fault.seconds, functools.partial(self._start_again, number))
+            self._schedule(self._now + fault.seconds, functools.partial(self._start_again, number))
         return True
 
     def _restart_postgresql(self, fault: Fault) -> bool:
         self._world.stop_postgresql()
-        self._later(self._now + fault.seconds, self._world.start_postgresql)
+        self._schedule(self._now + fault.seconds, self._world.start_postgresql)
         return True
 
     # Processes.
@@ -184,7 +185,7 @@ class Play:
         steward = self._world.steward
         if (steward is None or steward.has_ended()) and self._now >= self._steward_from:
             self._world.start_steward()
-            self._steward_from = self._now + 0.5  # a Steward that ends at once is not started in a circle
+            self._steward_from = self._now + 0.5  # a Steward that ends at once is started again at most twice a second
 
     def _start_producer(self, number: int, works: tuple[Work, ...]) -> None:
         self._started += 1
@@ -193,35 +194,35 @@ class Play:
         self._producers.setdefault(number, []).append(made)
 
     def _start_again(self, number: int) -> None:
-        """Start the producer's workloads again whose end was not acknowledged."""
-        self._gather()
+        """Start those of the producer's workloads again that were not acknowledged as published."""
+        self._read_notes()
         left = tuple(work for work in self._plan.producers[number] if work.workload_id not in self._played.acknowledged)
         if left:
             self._start_producer(number, left)
 
-    def _running_of(self, number: int) -> list[_Producer]:
+    def _running_producers(self, number: int) -> list[_Producer]:
         return [each for each in self._producers.get(number, []) if not each.process.has_ended()]
 
     def _running(self) -> bool:
-        return any(self._running_of(number) for number in self._producers)
+        return any(self._running_producers(number) for number in self._producers)
 
-    def _living(self) -> Iterator[Process]:
+    def _running_processes(self) -> Iterator[Process]:
         for number in self._producers:
-            yield from (each.process for each in self._running_of(number))
+            yield from (each.process for each in self._running_producers(number))
         if self._world.steward is not None and not self._world.steward.has_ended():
             yield self._world.steward
 
     def _give_up_waiting(self) -> None:
         for number in self._producers:
-            for producer in self._running_of(number):
-                said = producer.notes.with_suffix(".log").read_text()[-500:]
-                self._played.stuck.append(f"producer {number} has no end: {said}")
+            for producer in self._running_producers(number):
+                log = producer.notes.with_suffix(".log").read_text()[-500:]
+                self._played.stuck.append(f"producer {number} has no end: {log}")
                 producer.process.kill()
-        while self._todo:
-            heapq.heappop(self._todo)[2]()
+        while self._scheduled:
+            heapq.heappop(self._scheduled)[2]()
 
-    def _gather(self) -> None:
-        """Read what the producers have noted; a line that a kill has torn is none."""
+    def _read_notes(self) -> None:
+        """Read what the producers have noted; lines that a kill has cut short are left out."""
         notes = []
         for producer in (each for several in self._producers.values() for each in several):
             with contextlib.suppress(FileNotFoundError):

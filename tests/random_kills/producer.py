@@ -1,4 +1,4 @@
-"""A producer: publishes its workloads one after the other by the Coordinator, and notes what it was told."""
+"""A producer: publishes its workloads one after the other by the Coordinator, and notes each outcome."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ RETRIES = Retries(tries=3, total_seconds=12, restart_seconds=8)
 
 def produce(url: str, token_file: str, works: Sequence[Work], notes: str) -> None:
     """Publish each workload, with a second try; one line in `notes` for each try."""
-    without_sync()  # as Spark does: what a producer writes is in the page cache when it is handed in
+    without_sync()  # like Spark, which does not sync: the files are only in the page cache when staging ends
     for work in works:
         for _ in range(TRIES):
-            told = _published(url, token_file, work)
+            outcome = _publish(url, token_file, work)
             with Path(notes).open("a") as file:
-                file.write(json.dumps({"workload_id": work.workload_id, **told}) + "\n")
-            if told["outcome"] == "COMMITTED":
+                file.write(json.dumps({"workload_id": work.workload_id, **outcome}) + "\n")
+            if outcome["outcome"] == "COMMITTED":
                 break
 
 
-def _published(url: str, token_file: str, work: Work) -> dict[str, Any]:
+def _publish(url: str, token_file: str, work: Work) -> dict[str, Any]:
     try:
         with (
             StewardClient(url, token_file=Path(token_file), time_outs=TIME_OUTS, retries=RETRIES) as client,
@@ -66,11 +66,11 @@ def table_of(rows: Sequence[Row]) -> pa.Table:
 
 
 def serve_without_sync(config: str) -> None:
-    """A Steward that acknowledges what lies in the page cache alone."""
+    """Run a Steward that acknowledges data which is only in the page cache."""
     without_sync()
     serve(config)
 
 
 def without_sync() -> None:
-    """From now on this process syncs no file."""
+    """Make `os.fsync` do nothing in this process."""
     vars(os)["fsync"] = lambda _descriptor: None

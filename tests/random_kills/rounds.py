@@ -28,7 +28,7 @@ SUMMARY = ROOT / "build" / "random_kills.json"
 
 
 def play_round(world: World, plan: Round) -> tuple[Played, Findings]:
-    """One round from a fresh disk to its findings."""
+    """Play one round on a fresh disk; returns what happened and what was found wrong."""
     if plan.cuts_power and not world.disk.can_lose_power:
         require(False, why_no_image() or "the disk cannot be shut down")
     world.begin()
@@ -40,13 +40,13 @@ def play_round(world: World, plan: Round) -> tuple[Played, Findings]:
 
 
 def require_clean(world: World, plan: Round) -> None:
-    """Play the round, count it, and fail with everything that did not hold and how it is played again."""
+    """Play the round and count it. Fails with all findings, and with the command that plays the round again."""
     faults = [(each.at_seconds, each.kind.value, each.seconds) for each in plan.faults]
     sys.stdout.write(f"round {plan.seed} on {plan.database}: {faults}\n")
     began = time.monotonic()
     played, found = play_round(world, plan)
     count_round(plan, played, found, time.monotonic() - began)
-    wrong = found.all()
+    wrong = found.list_all()
     if wrong:
         shutil.copyfile(world.log, FOLDER / f"{plan.seed}.steward.log")
     assert wrong == [], (
@@ -67,7 +67,7 @@ def count_round(plan: Round, played: Played, found: Findings, seconds: float) ->
         "acknowledged": len(played.acknowledged),
         **{name: len(each) if isinstance(each, list) else each for name, each in asdict(found).items()},
         "seconds": round(seconds, 1),
-        "findings": found.all(),
+        "findings": found.list_all(),
     }
     with (FOLDER / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -77,7 +77,7 @@ _COLUMNS = (("id", "long"), ("day", "date"), ("town", "string"))
 
 
 def contract(table: str) -> str:
-    """One workload brings one day, and claims it."""
+    """The contract of a table: a workload publishes and claims one day."""
     return (
         "apiVersion: pvdm/v1\nkind: DataProduct\n"
         f"metadata:\n  domain: sales\n  product: {table.rpartition('.')[2]}\n  owner: sales@example.com\n"
@@ -102,12 +102,12 @@ class World:
         self._port = _free_port()
         self._begun = 0
         self.url = f"http://127.0.0.1:{self._port}"
-        self._make()
+        self._create()
 
     # One round.
 
     def begin(self) -> None:
-        """Everything as it was made, PostgreSQL running."""
+        """Restore disk and outside folder as `_create` left them, and start PostgreSQL."""
         self.disk.bring_back(self.folder / "made")
         shutil.rmtree(self.outside)
         shutil.copytree(self.folder / "made-outside", self.outside)
@@ -116,7 +116,7 @@ class World:
         self._begun += 1
 
     def end(self) -> None:
-        """Nothing runs, nothing is mounted."""
+        """End all processes, and unmount the disk."""
         if self.steward is not None:
             self.steward.kill()
         self._kill_postgresql()
@@ -134,7 +134,7 @@ class World:
         return self.folder / f"steward-{self._begun}.log"
 
     def start_steward(self) -> None:
-        """A Steward on the ledger; whether it comes up is not waited for."""
+        """Start a Steward, without waiting until it is ready."""
         function = SERVE if self.steward_syncs else "tests.random_kills.producer:serve_without_sync"
         self.steward = self.starter.start(function, str(self.home / "steward.toml"), log=self.log)
 
@@ -166,7 +166,7 @@ class World:
             self.postgresql.stop()
 
     def _kill_postgresql(self) -> None:
-        """SIGKILL to every process of the server; its files cannot be asked for them on a disk that was cut."""
+        """Send SIGKILL to every process of the server, found without its files, which a cut disk cannot read."""
         while found := self._database_processes():
             for process in found:
                 with contextlib.suppress(ProcessLookupError):
@@ -184,23 +184,23 @@ class World:
                     found.append(int(each.name))
         return found
 
-    def ready(self, seconds: float = READY_SECONDS) -> str | None:
-        """Wait until the Steward is ready; what it says, or its last lines, where it is not in time."""
+    def wait_until_ready(self, seconds: float = READY_SECONDS) -> str | None:
+        """Wait until the Steward is ready; returns None, or why it was not ready in time."""
         ends = time.monotonic() + seconds
-        said = "no answer"
+        reason = "no answer"
         while time.monotonic() < ends:
             if self.steward is None or self.steward.has_ended():
                 self.start_steward()
             try:
                 answer = httpx.get(f"{self.url}/readyz", timeout=5)
             except httpx.HTTPError as error:
-                said = type(error).__name__
+                reason = type(error).__name__
             else:
                 if answer.status_code == 200:
                     return None
-                said = answer.text
+                reason = answer.text
             time.sleep(0.05)
-        return f"{said}: {self.log.read_text()[-2000:]}"
+        return f"{reason}: {self.log.read_text()[-2000:]}"
 
     def pvdm(self, *words: object, role: Role = Role.OPERATOR, seconds: float = 120) -> CommandResult:
         """A command under a token of this role."""
@@ -216,9 +216,9 @@ class World:
         with self.client(role) as client:
             return TableMetadata.from_json(TableClient(client, *split_name(table)).load())
 
-    # Making it.
+    # Creation.
 
-    def _make(self) -> None:
+    def _create(self) -> None:
         self.outside.mkdir()
         self.home.mkdir()
         if self.database == "postgresql":
@@ -230,9 +230,9 @@ class World:
         self._trust()
         for role in ("operator", "producer", "consumer", "auditor"):
             words = ("--role", role, "--name", f"a-{role}", "--out", self._token(role))
-            self._done("steward", "token", "issue", *self._configured, *words)
+            self._run_ok("steward", "token", "issue", *self._configured, *words)
         self.start_steward()
-        if (why := self.ready()) is not None:
+        if (why := self.wait_until_ready()) is not None:
             raise AssertionError(why)
         self._furnish()
         self.stop_postgresql()
@@ -242,15 +242,15 @@ class World:
 
     def _trust(self) -> None:
         public = self.folder / "public"
-        self._done("steward", "init", *self._configured, "--reason", "first start", "--public", public)
+        self._run_ok("steward", "init", *self._configured, "--reason", "first start", "--public", public)
         for name in ("alice", "tom"):
-            self._done("keys", "pair", self.folder / f"{name}.pem")
+            self._run_ok("keys", "pair", self.folder / f"{name}.pem")
         self._write("keys.toml", _ROOT.format(public=public), self.folder)
         draft, root = self.folder / "root.draft", self.folder / "root.json"
-        self._done("keys", "root", "new", self.folder / "keys.toml", "--out", draft)
+        self._run_ok("keys", "root", "new", self.folder / "keys.toml", "--out", draft)
         words = ("--key", self.folder / "alice.pem", "--yes", "--out", root, "--json")
-        self.pin = self._done("keys", "root", "sign", draft, *words).json["sha256"]
-        self._done("steward", "trust", root, *self._configured, "--root-sha256", self.pin)
+        self.pin = self._run_ok("keys", "root", "sign", draft, *words).json["sha256"]
+        self._run_ok("steward", "trust", root, *self._configured, "--root-sha256", self.pin)
 
     def _furnish(self) -> None:
         token = self._token("operator").read_text().strip()
@@ -272,7 +272,7 @@ class World:
         for table in TABLES:
             path = self._write(f"{table}.yaml", contract(table), self.folder)
             words = ("--key", self.folder / "tom.pem", "--operator", "tom", "--reason", "it goes live")
-            self._done("protect", table, "--contract", path, *words)
+            self._run_ok("protect", table, "--contract", path, *words)
 
     def _fill_source(self) -> None:
         with self.client(Role.OPERATOR) as client:
@@ -290,7 +290,8 @@ class World:
     def _token(self, role: str) -> Path:
         return self.folder / f"{role}.token"
 
-    def _done(self, *words: object) -> CommandResult:
+    def _run_ok(self, *words: object) -> CommandResult:
+        """Run a command that must succeed."""
         ran = self.pvdm(*words)
         assert ran.code == 0, ran.out
         return ran

@@ -1,4 +1,4 @@
-"""An old file on a table's `main` some of whose rows a delete file, or a deletion vector, takes away."""
+"""Deletes rows of a file on a table's `main`: by a position delete file, or in format 3 by a deletion vector."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pvdm.lake.read.deletes import FILE_PATH_ID, POSITION_ID
 from pvdm.lake.read.entries import header_of, listed_manifests
 from tests.support.lake.puffin import Listed, puffin
 from tests.support.lake.scans import NAME
-from tests.support.stores.places import file_at, files, where
+from tests.support.stores.places import file_at, files, location_of
 
 
 def _position_file(location: str, positions: Sequence[int]) -> bytes:
@@ -39,17 +39,17 @@ def delete_rows(table: TableClient, location: str, positions: Sequence[int]) -> 
     metadata = TableMetadata.from_json(table.load())
     head = metadata.current_snapshot
     assert head is not None
-    own, folder = secrets.randbits(62) + 1, file_at(metadata.location)
+    snapshot_id, folder = secrets.randbits(62) + 1, file_at(metadata.location)
     facts: dict[str, Any] = {}
     if metadata.format_version == 2:
-        data, path = _position_file(location, positions), folder / "data" / f"{own}-deletes.parquet"
-        # Polars takes only delete files that are about one data file, which their bounds say.
+        data, path = _position_file(location, positions), folder / "data" / f"{snapshot_id}-deletes.parquet"
+        # Polars applies a delete file only if its bounds name one data file.
         bounds = IdMap([(FILE_PATH_ID, location.encode())])
         facts = {"lower_bounds": bounds, "upper_bounds": bounds}
     else:
         vector = Listed(location, positions)
         data, offsets = puffin([vector])
-        path = folder / "data" / f"{own}-deletes.puffin"
+        path = folder / "data" / f"{snapshot_id}-deletes.puffin"
         facts = {
             "referenced_data_file": location,
             "content_offset": offsets[0],
@@ -57,7 +57,7 @@ def delete_rows(table: TableClient, location: str, positions: Sequence[int]) -> 
         }
     path.write_bytes(data)
     file = DataFile(
-        file_path=where(path),
+        file_path=location_of(path),
         file_format="PARQUET" if metadata.format_version == 2 else "PUFFIN",
         record_count=len(positions),
         file_size_in_bytes=len(data),
@@ -66,28 +66,28 @@ def delete_rows(table: TableClient, location: str, positions: Sequence[int]) -> 
         **facts,
     )
     header = header_of(metadata, metadata.default_spec_id, ManifestContent.DELETES)
-    written = write_manifest(header, [ManifestEntry(status=EntryStatus.ADDED, data_file=file, snapshot_id=own)])
-    manifest = folder / "metadata" / f"{own}-m0.avro"
+    written = write_manifest(header, [ManifestEntry(status=EntryStatus.ADDED, data_file=file, snapshot_id=snapshot_id)])
+    manifest = folder / "metadata" / f"{snapshot_id}-m0.avro"
     manifest.write_bytes(written.data)
     first = metadata.next_row_id if metadata.format_version > 2 else None
     listing = write_manifest_list(
         ListHeader(
             format_version=metadata.format_version,
-            snapshot_id=own,
+            snapshot_id=snapshot_id,
             parent_snapshot_id=head.snapshot_id,
             sequence_number=metadata.next_sequence_number,
             first_row_id=first,
         ),
-        [written.list_entry(where(manifest), own), *listed_manifests(metadata, head, files())],
+        [written.list_entry(location_of(manifest), snapshot_id), *listed_manifests(metadata, head, files())],
     )
-    listed = folder / "metadata" / f"snap-{own}.avro"
+    listed = folder / "metadata" / f"snap-{snapshot_id}.avro"
     listed.write_bytes(listing.data)
     snapshot = {
-        "snapshot-id": own,
+        "snapshot-id": snapshot_id,
         "parent-snapshot-id": head.snapshot_id,
         "sequence-number": metadata.next_sequence_number,
         "timestamp-ms": max(time.time_ns() // 1_000_000, metadata.last_updated_ms),
-        "manifest-list": where(listed),
+        "manifest-list": location_of(listed),
         "schema-id": metadata.current_schema_id,
         "summary": {"operation": "delete"},
         **({} if first is None else {"first-row-id": first, "added-rows": 0}),
@@ -96,6 +96,6 @@ def delete_rows(table: TableClient, location: str, positions: Sequence[int]) -> 
         [{"type": "assert-ref-snapshot-id", "ref": "main", "snapshot-id": head.snapshot_id}],
         [
             {"action": "add-snapshot", "snapshot": snapshot},
-            {"action": "set-snapshot-ref", "ref-name": "main", "type": "branch", "snapshot-id": own},
+            {"action": "set-snapshot-ref", "ref-name": "main", "type": "branch", "snapshot-id": snapshot_id},
         ],
     )

@@ -25,11 +25,26 @@ from tests.support.parquet.edit import (
     serialize,
     split_footer,
 )
+from tests.support.parquet.field_ids import (
+    BloomFilterField,
+    ChunkField,
+    ColumnField,
+    GroupField,
+    OffsetIndexField,
+    PageField,
+    PageLocationField,
+)
 
 Change = Callable[[Struct], None]
-_CHUNK_PLACES: Final = (2, OFFSET_INDEX, COLUMN_INDEX)
-_META_PLACES: Final = (9, 10, 11, 14)
-_GROUP_PLACE: Final = 5
+# The fields whose values are offsets in the file.
+_CHUNK_PLACES: Final = (ChunkField.FILE_OFFSET, OFFSET_INDEX, COLUMN_INDEX)
+_META_PLACES: Final = (
+    ColumnField.DATA_PAGE_OFFSET,
+    ColumnField.INDEX_PAGE_OFFSET,
+    ColumnField.DICTIONARY_PAGE_OFFSET,
+    ColumnField.BLOOM_FILTER_OFFSET,
+)
+_GROUP_PLACE: Final = GroupField.FILE_OFFSET
 
 
 class Part(StrEnum):
@@ -68,15 +83,15 @@ def roots(data: bytes) -> Iterator[tuple[Root, Struct]]:
     """Every struct of a file."""
     body, footer = split_footer(data)
     yield Root(Part.FOOTER), footer
-    for at, group in enumerate(groups(footer)):
-        for number, chunk in enumerate(columns(group)):
+    for group_number, group in enumerate(groups(footer)):
+        for column, chunk in enumerate(columns(group)):
             for page, (_, header, _) in enumerate(_headers(body, metadata_of(chunk))):
-                yield Root(Part.PAGE, at, number, page), header
+                yield Root(Part.PAGE, group_number, column, page), header
             for part, kind in ((Part.COLUMN_INDEX, COLUMN_INDEX), (Part.OFFSET_INDEX, OFFSET_INDEX)):
                 if (place := find(chunk, kind)) is not None:
-                    yield Root(part, at, number), parse(body, place)[0]
-            if (place := find(metadata_of(chunk), 14)) is not None:
-                yield Root(Part.BLOOM, at, number), parse(body, place)[0]
+                    yield Root(part, group_number, column), parse(body, place)[0]
+            if (place := find(metadata_of(chunk), ColumnField.BLOOM_FILTER_OFFSET)) is not None:
+                yield Root(Part.BLOOM, group_number, column), parse(body, place)[0]
 
 
 @lru_cache(maxsize=16)
@@ -86,14 +101,14 @@ def _parts(data: bytes) -> tuple[bytes, bytes]:
 
 
 def parts(data: bytes) -> tuple[bytes, Struct]:
-    """As `split`, with a footer of its own for each caller; the same file is parsed once."""
+    """Like `split_footer`, but a file is parsed once. Each caller gets its own copy of the footer."""
     body, footer = _parts(data)
     found: Struct = pickle.loads(footer)
     return body, found
 
 
 def edit(data: bytes, root: Root, change: Change) -> bytes:
-    """The file with another struct there, all places in it as they have to be then."""
+    """The file with one struct changed. All offsets in the file are adjusted."""
     body, footer = parts(data)
     if root.part is Part.FOOTER:
         change(footer)
@@ -104,42 +119,44 @@ def edit(data: bytes, root: Root, change: Change) -> bytes:
         change(header)
         return _with_header(body, footer, root, start, end, serialize(header))
     if root.part is Part.BLOOM:
-        start = get(metadata_of(chunk), 14)
+        fields = metadata_of(chunk)
+        start = get(fields, ColumnField.BLOOM_FILTER_OFFSET)
         header, end = parse(body, start)
-        length = find(metadata_of(chunk), 15) or end - start + get(header, 1)
+        length = find(fields, ColumnField.BLOOM_FILTER_LENGTH) or end - start + get(header, BloomFilterField.NUM_BYTES)
         change(header)
         new = serialize(header) + body[end : start + length]
-        put(metadata_of(chunk), 14, I64, len(body))
-        put(metadata_of(chunk), 15, I32, len(new))
+        put(fields, ColumnField.BLOOM_FILTER_OFFSET, I64, len(body))
+        put(fields, ColumnField.BLOOM_FILTER_LENGTH, I32, len(new))
         return join_footer(body + new, footer)
     kind = COLUMN_INDEX if root.part is Part.COLUMN_INDEX else OFFSET_INDEX
     found, _ = parse(body, get(chunk, kind))
     change(found)
-    return join_footer(body + _index(chunk, kind, found, len(body)), footer)
+    return join_footer(body + _place_index(chunk, kind, found, len(body)), footer)
 
 
-def _index(chunk: Struct, kind: int, index: Struct, at: int) -> bytes:
-    """An index that is to lie there, and the chunk says so."""
+def _place_index(chunk: Struct, kind: int, index: Struct, place: int) -> bytes:
+    """The bytes of an index that the caller writes at `place`; the chunk gets this place and the length."""
     new = serialize(index)
-    put(chunk, kind, I64, at)
+    put(chunk, kind, I64, place)
     put(chunk, kind + 1, I32, len(new))
     return new
 
 
 def _headers(body: bytes, fields: Struct) -> list[tuple[int, Struct, int]]:
     """Start, struct and end of each page header of a chunk."""
-    at = min(value for number, _, value in fields if number in (9, 11) and value > 0)
-    end, found = at + get(fields, 7), []
+    first_pages = (ColumnField.DATA_PAGE_OFFSET, ColumnField.DICTIONARY_PAGE_OFFSET)
+    at = min(value for number, _, value in fields if number in first_pages and value > 0)
+    end, found = at + get(fields, ColumnField.TOTAL_COMPRESSED_SIZE), []
     while at < end:
         header, after = parse(body, at)
         found.append((at, header, after))
-        at = after + get(header, 3)
+        at = after + get(header, PageField.COMPRESSED_PAGE_SIZE)
     return found
 
 
 def _with_header(body: bytes, footer: Struct, root: Root, start: int, end: int, new: bytes) -> bytes:
-    """The file with another page header: what lies behind it moves, and whatever names a place follows."""
-    more = len(new) - (end - start)
+    """The file with another page header: the bytes after it move, and all offsets and sizes are adjusted."""
+    growth = len(new) - (end - start)
     indexes = [
         (chunk, parse(body, place)[0])
         for group in groups(footer)
@@ -149,7 +166,7 @@ def _with_header(body: bytes, footer: Struct, root: Root, start: int, end: int, 
     body = body[:start] + new + body[end:]
 
     def moved(place: int) -> int:
-        return place + more if place > start else place
+        return place + growth if place > start else place
 
     for group in groups(footer):
         _move(group, (_GROUP_PLACE,), moved)
@@ -157,23 +174,25 @@ def _with_header(body: bytes, footer: Struct, root: Root, start: int, end: int, 
             _move(chunk, _CHUNK_PLACES, moved)
             _move(metadata_of(chunk), _META_PLACES, moved)
     group = groups(footer)[root.group]
-    _grow(group, (2, 6), more)
-    _grow(metadata_of(columns(group)[root.column]), (6, 7), more)
+    _grow(group, (GroupField.TOTAL_BYTE_SIZE, GroupField.TOTAL_COMPRESSED_SIZE), growth)
+    chunk_sizes = (ColumnField.TOTAL_UNCOMPRESSED_SIZE, ColumnField.TOTAL_COMPRESSED_SIZE)
+    _grow(metadata_of(columns(group)[root.column]), chunk_sizes, growth)
     own = columns(group)[root.column]
     for chunk, index in indexes:
-        for location in get(index, 1)[1]:
-            if chunk is own and get(location, 1) == start:
-                _grow(location, (2,), more)
-            _move(location, (1,), moved)
-        body += _index(chunk, OFFSET_INDEX, index, len(body))
+        for location in get(index, OffsetIndexField.PAGE_LOCATIONS)[1]:
+            if chunk is own and get(location, PageLocationField.OFFSET) == start:
+                _grow(location, (PageLocationField.COMPRESSED_PAGE_SIZE,), growth)
+            _move(location, (PageLocationField.OFFSET,), moved)
+        body += _place_index(chunk, OFFSET_INDEX, index, len(body))
     return join_footer(body, footer)
 
 
 def _move(fields: Struct, numbers: tuple[int, ...], moved: Callable[[int], int]) -> None:
+    """Replace the values of the fields with these ids."""
     for each in fields:
         if each[0] in numbers:
             each[2] = moved(each[2])
 
 
-def _grow(fields: Struct, numbers: tuple[int, ...], more: int) -> None:
-    _move(fields, numbers, lambda value: value + more)
+def _grow(fields: Struct, numbers: tuple[int, ...], growth: int) -> None:
+    _move(fields, numbers, lambda value: value + growth)

@@ -51,17 +51,17 @@ class Reader(Protocol):
     def rows(self, names: Sequence[str], cases: Cases) -> pa.Table:
         """The cases' rows of these columns, the case first."""
 
-    def filtered(self, asked: Question, cases: Cases) -> pa.Table | None:
-        """Case and id of the cases' rows for which it holds; None where the engine has no such question."""
+    def filtered(self, question: Question, cases: Cases) -> pa.Table | None:
+        """Case and id of the cases' rows for which the filter holds; None if the engine cannot be asked this."""
 
     def aggregates(self, case: int, names: Sequence[str]) -> dict[str, Any] | None:
-        """Counts and ends of one case's file alone; None where the engine has no such question."""
+        """Counts, least and greatest values of one case's file alone; None if the engine cannot be asked this."""
 
     def close(self) -> None: ...
 
 
 def literal(value: Any) -> str:
-    """A value in SQL as DuckDB, Spark and Trino spell it; bytes and identifiers differ and are not here."""
+    """A value in the SQL of DuckDB, Spark and Trino. Floats, bytes and UUIDs differ: each engine has its own form."""
     match value:
         case bool():
             return "true" if value else "false"
@@ -81,9 +81,9 @@ def literal(value: Any) -> str:
     raise AssertionError(value)
 
 
-def condition(asked: Question, spelled: str) -> str:
-    column = f'"{asked.column}"'
-    return f"{column} {asked.sign}" + ("" if asked.value is None else f" {spelled}")
+def condition(question: Question, sql_value: str) -> str:
+    column = f'"{question.column}"'
+    return f"{column} {question.sign}" + ("" if question.value is None else f" {sql_value}")
 
 
 class PyIceberg:
@@ -96,18 +96,18 @@ class PyIceberg:
         ">=": GreaterThanOrEqual,
     }
 
-    def __init__(self, found: Published) -> None:
-        self._table = found.table
-        self._found = found
+    def __init__(self, published: Published) -> None:
+        self._table = published.table
+        self._published = published
 
     def rows(self, names: Sequence[str], cases: Cases) -> pa.Table:
         return self._scan(names, ALWAYS_TRUE, cases)
 
-    def filtered(self, asked: Question, cases: Cases) -> pa.Table:
-        return self._scan((CASE, ID), self._expression(asked), cases)
+    def filtered(self, question: Question, cases: Cases) -> pa.Table:
+        return self._scan((CASE, ID), self._expression(question), cases)
 
     def aggregates(self, case: int, names: Sequence[str]) -> dict[str, Any] | None:  # noqa: ARG002
-        counted: int = ds.dataset(self._found.files[case]).count_rows()
+        counted: int = ds.dataset(self._published.files[case]).count_rows()
         return {"rows": counted}
 
     def close(self) -> None:
@@ -115,143 +115,145 @@ class PyIceberg:
 
     def _scan(self, names: Sequence[str], where: BooleanExpression, cases: Cases) -> pa.Table:
         scan = self._table.scan(row_filter=where, selected_fields=tuple(names))
-        wanted = {self._found.locations[case] for case in cases}
+        wanted = {self._published.locations[case] for case in cases}
         tasks = [task for task in scan.plan_files() if task.file.file_path in wanted]
         made = ArrowScan(self._table.metadata, self._table.io, scan.projection(), scan.row_filter)
         return made.to_table(tasks).select(list(names))
 
-    def _expression(self, asked: Question) -> BooleanExpression:
-        if asked.value is None:
-            return parser.parse(f"{asked.column} {asked.sign}")
-        value = asked.value
+    def _expression(self, question: Question) -> BooleanExpression:
+        if question.value is None:
+            return parser.parse(f"{question.column} {question.sign}")
+        value = question.value
         if isinstance(value, datetime.datetime | datetime.time):
             value = value.isoformat()
-        made: BooleanExpression = self._SIGNS[asked.sign](asked.column, value)
+        made: BooleanExpression = self._SIGNS[question.sign](question.column, value)
         return made
 
 
-def runs_of(cases: Cases) -> list[tuple[int, int]]:
-    """First and last of numbers that follow each other."""
+def consecutive_ranges(cases: Cases) -> list[tuple[int, int]]:
+    """The first and the last number of each run of consecutive numbers."""
     groups = itertools.groupby(enumerate(cases), lambda pair: pair[1] - pair[0])
     listed = [[number for _, number in group] for _, group in groups]
     return [(each[0], each[-1]) for each in listed]
 
 
-_UNASKED: Final = "unasked"
+_UNSUPPORTED: Final = "unsupported"
 
 
 class DuckDB:
     """By its own reader of Iceberg, or by its reader of Parquet on the table's files."""
 
-    def __init__(self, found: Published, *, iceberg: bool) -> None:
+    def __init__(self, published: Published, *, iceberg: bool) -> None:
         self.name = "duckdb iceberg" if iceberg else "duckdb"
-        self._found, self._iceberg = found, iceberg
+        self._published, self._iceberg = published, iceberg
         self._connection = duckdb_connection()
 
     def rows(self, names: Sequence[str], cases: Cases) -> pa.Table:
-        return self._ask(", ".join(f'"{name}"' for name in names), "true", cases)
+        return self._query(", ".join(f'"{name}"' for name in names), "true", cases)
 
-    def filtered(self, asked: Question, cases: Cases) -> pa.Table | None:
-        spelled = self._spelled(asked)
-        if spelled == _UNASKED:
+    def filtered(self, question: Question, cases: Cases) -> pa.Table | None:
+        sql_value = self._sql_value(question)
+        if sql_value == _UNSUPPORTED:
             return None  # without Iceberg's types some files have identifiers, and others bytes
-        return self._ask(f'"{CASE}", "{ID}"', condition(asked, spelled), cases)
+        return self._query(f'"{CASE}", "{ID}"', condition(question, sql_value), cases)
 
     def aggregates(self, case: int, names: Sequence[str]) -> dict[str, Any] | None:
         if self._iceberg:
             return None
-        asked = {"rows": "count(*)"} | {f"count {name}": f'count("{name}")' for name in names}
+        expressions = {"rows": "count(*)"} | {f"count {name}": f'count("{name}")' for name in names}
         for name in names:
             if name in ORDERED and name not in EQUALS_ONLY:
-                asked |= {f"min {name}": f'min("{name}")', f"max {name}": f'max("{name}")'}
-        words = ", ".join(asked.values())
-        path = self._found.files[case]
-        found = self._connection.execute(f"select {words} from read_parquet('{path}')").to_arrow_table()
-        return dict(zip(asked, (column[0].as_py() for column in found.columns), strict=True))
+                expressions |= {f"min {name}": f'min("{name}")', f"max {name}": f'max("{name}")'}
+        select_list = ", ".join(expressions.values())
+        path = self._published.files[case]
+        found = self._connection.execute(f"select {select_list} from read_parquet('{path}')").to_arrow_table()
+        return dict(zip(expressions, (column[0].as_py() for column in found.columns), strict=True))
 
     def close(self) -> None:
         self._connection.close()
 
-    def _ask(self, words: str, where: str, cases: Cases) -> pa.Table:
+    def _query(self, select_list: str, where: str, cases: Cases) -> pa.Table:
         if not self._iceberg:
-            return self._ask_files(words, where, self._source(cases))
-        # Conditions on ranges are held to the bounds of files before these are opened; others are not.
-        asked = [
-            f'select {words} from {self._source(cases)} where "{CASE}" between {first} and {last} and {where}'
-            for first, last in runs_of(cases)
+            return self._query_files(select_list, where, self._source(cases))
+        # DuckDB skips files by their bounds only for conditions on ranges.
+        queries = [
+            f'select {select_list} from {self._source(cases)} where "{CASE}" between {first} and {last} and {where}'
+            for first, last in consecutive_ranges(cases)
         ]
-        found: pa.Table = self._connection.execute(" union all ".join(asked)).to_arrow_table()
+        found: pa.Table = self._connection.execute(" union all ".join(queries)).to_arrow_table()
         return found
 
-    def _ask_files(self, words: str, where: str, source: str) -> pa.Table:
+    def _query_files(self, select_list: str, where: str, source: str) -> pa.Table:
         try:
-            found: pa.Table = self._connection.execute(f"select {words} from {source} where {where}").to_arrow_table()
+            found: pa.Table = self._connection.execute(
+                f"select {select_list} from {source} where {where}"
+            ).to_arrow_table()
         except duckdb.BinderException as error:
             absent = _ABSENT.search(str(error))
             if absent is None:
                 raise
             # No file of these has the column: its values are null.
-            return self._ask_files(words, where, f'(select *, null as "{absent[1]}" from {source})')
+            return self._query_files(select_list, where, f'(select *, null as "{absent[1]}" from {source})')
         return found
 
     def _source(self, cases: Cases) -> str:
         if self._iceberg:
-            return f"iceberg_scan('{self._found.metadata_file}')"
-        listed = ", ".join(f"'{path}'" for path in self._found.paths(cases))
+            return f"iceberg_scan('{self._published.metadata_file}')"
+        listed = ", ".join(f"'{path}'" for path in self._published.paths(cases))
         return f"read_parquet([{listed}], union_by_name = true)"
 
-    def _spelled(self, asked: Question) -> str:
-        match asked.value:
+    def _sql_value(self, question: Question) -> str:
+        match question.value:
             case None:
                 return ""
             case bytes():
-                return "'" + "".join(f"\\x{byte:02X}" for byte in asked.value) + "'::blob"
+                return "'" + "".join(f"\\x{byte:02X}" for byte in question.value) + "'::blob"
             case uuid.UUID():
-                return f"'{asked.value}'::uuid" if self._iceberg else _UNASKED
+                return f"'{question.value}'::uuid" if self._iceberg else _UNSUPPORTED
             case float():
-                return f"{asked.value!r}::double"
-        return literal(asked.value)
+                return f"{question.value!r}::double"
+        return literal(question.value)
 
 
 class Polars:
     name = "polars"
 
-    def __init__(self, found: Published) -> None:
-        self._found = found
+    def __init__(self, published: Published) -> None:
+        self._published = published
         os.environ["POLARS_ICEBERG_PLANNER"] = "pyiceberg"
 
     def rows(self, names: Sequence[str], cases: Cases) -> pa.Table:
         return self._frame(cases).select(list(names)).collect().to_arrow()
 
-    def filtered(self, asked: Question, cases: Cases) -> pa.Table:
-        return self._frame(cases).filter(self._expression(asked)).select(CASE, ID).collect().to_arrow()
+    def filtered(self, question: Question, cases: Cases) -> pa.Table:
+        return self._frame(cases).filter(self._expression(question)).select(CASE, ID).collect().to_arrow()
 
     def aggregates(self, case: int, names: Sequence[str]) -> dict[str, Any] | None:
-        asked = {"rows": pl.len()} | {f"count {name}": pl.col(name).count() for name in names}
+        expressions = {"rows": pl.len()} | {f"count {name}": pl.col(name).count() for name in names}
         for name in names:
             if name in ORDERED and name not in EQUALS_ONLY:
-                asked |= {f"min {name}": pl.col(name).min(), f"max {name}": pl.col(name).max()}
-        frame = pl.scan_parquet(self._found.files[case])
-        row = frame.select(**asked).collect().row(0, named=True)
+                expressions |= {f"min {name}": pl.col(name).min(), f"max {name}": pl.col(name).max()}
+        frame = pl.scan_parquet(self._published.files[case])
+        row = frame.select(**expressions).collect().row(0, named=True)
         return dict(row)
 
     def close(self) -> None:
         pass
 
     def _frame(self, cases: Cases) -> pl.LazyFrame:
-        frame = pl.scan_iceberg(self._found.table, reader_override="native")
-        ranges = [pl.col(CASE).is_between(*each) for each in runs_of(cases)]
+        frame = pl.scan_iceberg(self._published.table, reader_override="native")
+        ranges = [pl.col(CASE).is_between(*each) for each in consecutive_ranges(cases)]
         return frame.filter(functools.reduce(operator.or_, ranges))
 
-    def _expression(self, asked: Question) -> pl.Expr:
-        column = pl.col(asked.column)
-        if asked.sign == "is null":
+    def _expression(self, question: Question) -> pl.Expr:
+        column = pl.col(question.column)
+        if question.sign == "is null":
             return column.is_null()
-        if asked.sign == "is not null":
+        if question.sign == "is not null":
             return column.is_not_null()
-        value = asked.value.bytes if isinstance(asked.value, uuid.UUID) else asked.value
+        value = question.value.bytes if isinstance(question.value, uuid.UUID) else question.value
         wanted = pl.lit(value, dtype=_decimal(value) if isinstance(value, Decimal) else None)
-        made: pl.Expr = COMPARED[asked.sign](column, wanted)
+        made: pl.Expr = COMPARED[question.sign](column, wanted)
         return made
 
 
@@ -260,39 +262,44 @@ def _decimal(value: Decimal) -> pl.Decimal:
 
 
 class DataFusion:
-    """It has no reader of Iceberg here: the table's files with the table's columns, through links in one folder."""
+    """Reads Parquet files only: a table's files are linked into one folder and read with the table's columns."""
 
     name = "datafusion"
 
-    def __init__(self, found: Published) -> None:
-        self._found = found
-        self._types = _without_metadata(schema_to_pyarrow(found.table.schema()))
+    def __init__(self, published: Published) -> None:
+        self._published = published
+        self._types = _without_metadata(schema_to_pyarrow(published.table.schema()))
         config = datafusion.SessionConfig().with_target_partitions(2)
         self._context = datafusion.SessionContext(config)
-        self._folder = tempfile.TemporaryDirectory(dir=Path(next(iter(found.files.values()))).parent)
+        self._folder = tempfile.TemporaryDirectory(dir=Path(next(iter(published.files.values()))).parent)
         self._known: dict[tuple[int, ...], str] = {}
 
     def rows(self, names: Sequence[str], cases: Cases) -> pa.Table:
         return self._table(cases).select(*(f'"{name}"' for name in names)).to_arrow_table()
 
-    def filtered(self, asked: Question, cases: Cases) -> pa.Table:
-        column = datafusion.col(f'"{asked.column}"')
-        if asked.sign == "is null":
+    def filtered(self, question: Question, cases: Cases) -> pa.Table:
+        column = datafusion.col(f'"{question.column}"')
+        if question.sign == "is null":
             where = column.is_null()
-        elif asked.sign == "is not null":
+        elif question.sign == "is not null":
             where = column.is_not_null()
         else:
-            value = asked.value.bytes if isinstance(asked.value, uuid.UUID) else asked.value
-            wanted = datafusion.lit(pa.scalar(value, self._types.field(asked.column).type))
-            where = COMPARED[asked.sign](column, wanted)
+            value = question.value.bytes if isinstance(question.value, uuid.UUID) else question.value
+            wanted = datafusion.lit(pa.scalar(value, self._types.field(question.column).type))
+            where = COMPARED[question.sign](column, wanted)
         return self._table(cases).filter(where).select(f'"{CASE}"', f'"{ID}"').to_arrow_table()
 
     def aggregates(self, case: int, names: Sequence[str]) -> dict[str, Any] | None:
-        asked = {"rows": functions.count_star()} | {f"count {name}": functions.count(_column(name)) for name in names}
+        expressions = {"rows": functions.count_star()} | {
+            f"count {name}": functions.count(_column(name)) for name in names
+        }
         for name in names:
             if name in ORDERED and name not in EQUALS_ONLY:
-                asked |= {f"min {name}": functions.min(_column(name)), f"max {name}": functions.max(_column(name))}
-        frame = self._table((case,)).aggregate([], [each.alias(name) for name, each in asked.items()])
+                expressions |= {
+                    f"min {name}": functions.min(_column(name)),
+                    f"max {name}": functions.max(_column(name)),
+                }
+        frame = self._table((case,)).aggregate([], [each.alias(name) for name, each in expressions.items()])
         (row,) = frame.to_arrow_table().to_pylist()
         return dict(row)
 
@@ -305,7 +312,7 @@ class DataFusion:
             name = self._known[wanted] = f"t{len(self._known)}"
             folder = Path(self._folder.name) / name
             folder.mkdir()
-            for path in self._found.paths(cases):
+            for path in self._published.paths(cases):
                 os.link(path, folder / Path(path).name)
             self._context.register_listing_table(name, f"{folder}/", schema=self._types)
         return self._context.table(self._known[wanted])
@@ -324,7 +331,7 @@ def _without_metadata(schema: pa.Schema) -> pa.Schema:
 
 
 class NoAggregates:
-    """A reader that is not asked about single files: what they have is not what the table shows."""
+    """A reader without aggregates of single files: after deletes, a file has other rows than the table shows."""
 
     def __init__(self, reader: Reader) -> None:
         self.name = reader.name
@@ -334,16 +341,16 @@ class NoAggregates:
         return None
 
 
-def iceberg_readers(found: Published) -> list[Reader]:
-    """Those that know delete files."""
-    return [PyIceberg(found), DuckDB(found, iceberg=True), Polars(found)]
+def iceberg_readers(published: Published) -> list[Reader]:
+    """The readers that apply delete files."""
+    return [PyIceberg(published), DuckDB(published, iceberg=True), Polars(published)]
 
 
-def quick_readers(found: Published) -> list[Reader]:
+def quick_readers(published: Published) -> list[Reader]:
     return [
-        PyIceberg(found),
-        DuckDB(found, iceberg=True),
-        DuckDB(found, iceberg=False),
-        Polars(found),
-        DataFusion(found),
+        PyIceberg(published),
+        DuckDB(published, iceberg=True),
+        DuckDB(published, iceberg=False),
+        Polars(published),
+        DataFusion(published),
     ]

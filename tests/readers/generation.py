@@ -13,15 +13,19 @@ import pyarrow as pa
 from pvdm.digest.parquet import read_batches
 from pvdm.errors import PvdmError
 from pvdm.lake.format.table.metadata import TableMetadata
-from tests.readers.mutations import Mutation, leaf_of, mutations
+from tests.readers.mutations import Mutation, column_of, mutations
 from tests.readers.rows import ROWS, model, table_metadata
 from tests.readers.writers import Writer
 from tests.support.verify.staged import observe_file
 
-PAIRS: float = 0.3
-"""Of the files so many have two changes."""
-ANYTHING: float = 0.2
-"""So many of the second changes are any change, not one that is accepted alone."""
+PAIR_SHARE: float = 0.3
+"""The share of files with two changes."""
+ANY_SECOND_SHARE: float = 0.2
+"""The share of second changes that are any change, and not one that is accepted alone."""
+GOOD_BEFORE_PAIRS = 10
+GOOD_BEFORE_REPEATS = 20
+"""So many accepted changes must be known before pairs are made, and before accepted kinds are tried again."""
+NEW_KIND_SHARE = 0.6
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +56,7 @@ class Case:
 
 
 def accepted(data: bytes, table: TableMetadata, storage: str) -> bool:
-    """Whether verification takes the file as one of the table's, with this storage."""
+    """Whether verification has no finding in the file, for a contract with this storage."""
     copied = storage == "copied"
     try:
         return observe_file(data, table, rewrite=copied, footer_published=not copied, record_count=ROWS).findings == ()
@@ -67,7 +71,7 @@ class Source:
     writer: Writer
     without: Collection[str]
     storage: str
-    numbers: random.Random
+    rnd: random.Random
     tried: Counter[str] = field(default_factory=Counter)
     good: list[Mutation] = field(default_factory=list)
 
@@ -85,13 +89,13 @@ class Source:
         for each in mutations(self.honest):
             found[each.kind].append(each)
         for listed in found.values():
-            self.numbers.shuffle(listed)
+            self.rnd.shuffle(listed)
         return found
 
     @cached_property
-    def _fresh(self) -> list[tuple[str, str]]:
+    def _untried_kinds(self) -> list[tuple[str, str]]:
         found = sorted(self.kinds)
-        self.numbers.shuffle(found)
+        self.rnd.shuffle(found)
         return found
 
     def changes(self) -> Iterator[Change]:
@@ -102,33 +106,33 @@ class Source:
                 yield found
 
     def _next(self) -> Change | None:
-        if len(self.good) > 10 and self.numbers.random() < PAIRS:
+        if len(self.good) > GOOD_BEFORE_PAIRS and self.rnd.random() < PAIR_SHARE:
             return self._pair()
-        if self._fresh and (len(self.good) < 20 or self.numbers.random() < 0.6):
-            chosen = self.kinds[self._fresh.pop()]
+        if self._untried_kinds and (len(self.good) < GOOD_BEFORE_REPEATS or self.rnd.random() < NEW_KIND_SHARE):
+            chosen = self.kinds[self._untried_kinds.pop()]
         elif self.good:
-            chosen = self.kinds[self.numbers.choice(self.good).kind]
+            chosen = self.kinds[self.rnd.choice(self.good).kind]
         else:
             raise AssertionError(f"nothing of {self.writer.name} is accepted")
-        return None if not chosen else self._judge((chosen.pop(),))
+        return None if not chosen else self._try_change((chosen.pop(),))
 
     def _pair(self) -> Change | None:
-        first = self.numbers.choice(self.good)
+        first = self.rnd.choice(self.good)
         second = (
-            self.numbers.choice(self.kinds[self.numbers.choice(sorted(self.kinds))] or [first])
-            if self.numbers.random() < ANYTHING
-            else self.numbers.choice(self.good)
+            self.rnd.choice(self.kinds[self.rnd.choice(sorted(self.kinds))] or [first])
+            if self.rnd.random() < ANY_SECOND_SHARE
+            else self.rnd.choice(self.good)
         )
-        return None if first == second else self._judge((first, second))
+        return None if first == second else self._try_change((first, second))
 
-    def _judge(self, chosen: tuple[Mutation, ...]) -> Change | None:
-        columns = {leaf_of(each, self.honest) for each in chosen}
+    def _try_change(self, chosen: tuple[Mutation, ...]) -> Change | None:
+        columns = {column_of(each, self.honest) for each in chosen}
         change = Change(self.writer, chosen, columns.pop() if len(columns) == 1 else None)
         self.tried["made"] += 1
         try:
             data = change.apply(self.honest)
         except (AssertionError, IndexError, KeyError, ValueError, StopIteration, TypeError):
-            self.tried["impossible"] += 1  # what the first change left cannot be changed so
+            self.tried["impossible"] += 1  # the first change has removed what the second one needs
             return None
         if data == self.honest or not accepted(data, self.table, self.storage):
             return None
@@ -140,10 +144,10 @@ class Source:
 def generate(
     writers: Sequence[Writer], count: int, without: Collection[str], storage: str, seed: str
 ) -> tuple[list[Change], int]:
-    """So many accepted changes, as many of each writer; and how many files were made to find them."""
+    """`count` accepted changes, equally many of each writer, and the number of files that were tried to find them."""
     sources = [Source(each, without, storage, random.Random(f"{seed} {each.name}")) for each in writers]
     runs = [each.changes() for each in sources]
-    found = [next(runs[at % len(runs)]) for at in range(count)]
+    found = [next(runs[number % len(runs)]) for number in range(count)]
     return found, sum(each.tried["made"] for each in sources)
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 
-from tests.readers.engines import Cases, condition, literal, runs_of
+from tests.readers.engines import Cases, condition, consecutive_ranges, literal
 from tests.readers.publishing import Published
 from tests.readers.questions import Question
 from tests.readers.rows import CASE, ID
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def _of_cases(cases: Cases) -> str:
-    return "(" + " or ".join(f"{CASE} between {first} and {last}" for first, last in runs_of(cases)) + ")"
+def _where_cases(cases: Cases) -> str:
+    return "(" + " or ".join(f"{CASE} between {first} and {last}" for first, last in consecutive_ranges(cases)) + ")"
 
 
 def _hex(value: bytes) -> str:
@@ -33,43 +33,43 @@ def _hex(value: bytes) -> str:
 class Spark:
     """The table in a session's catalog."""
 
-    def __init__(self, spark: SparkSession, lake: str, found: Published, *, vectorized: bool) -> None:
+    def __init__(self, spark: SparkSession, lake: str, published: Published, *, vectorized: bool) -> None:
         self.name = "spark" if vectorized else "spark by rows"
         self._spark = spark
-        self._view = f"readers_{found.name}_{'v' if vectorized else 'r'}"
+        self._view = f"readers_{published.name}_{'v' if vectorized else 'r'}"
         frame = spark.read.option("vectorization-enabled", str(vectorized).lower())
-        frame.table(f"{lake}.sales.{found.name}").createOrReplaceTempView(self._view)
+        frame.table(f"{lake}.sales.{published.name}").createOrReplaceTempView(self._view)
 
     def rows(self, names: Sequence[str], cases: Cases) -> pa.Table:
-        return self._ask(", ".join(f"`{name}`" for name in names), _of_cases(cases))
+        return self._query(", ".join(f"`{name}`" for name in names), _where_cases(cases))
 
-    def filtered(self, asked: Question, cases: Cases) -> pa.Table | None:
-        if isinstance(asked.value, uuid.UUID):
+    def filtered(self, question: Question, cases: Cases) -> pa.Table | None:
+        if isinstance(question.value, uuid.UUID):
             return None  # Iceberg's Java compares identifiers as signed numbers: it misses rows of honest files
-        where = condition(asked, self._spelled(asked)).replace('"', "`")
-        return self._ask(f"`{CASE}`, `{ID}`", f"{where} and {_of_cases(cases)}")
+        where = condition(question, self._sql_value(question)).replace('"', "`")
+        return self._query(f"`{CASE}`, `{ID}`", f"{where} and {_where_cases(cases)}")
 
     def aggregates(self, case: int, names: Sequence[str]) -> dict[str, Any] | None:  # noqa: ARG002
-        return None  # the whole table's are asked: a query takes too long to ask it of each file
+        return None  # one query for each file would take too long
 
     def close(self) -> None:
         self._spark.catalog.dropTempView(self._view)
 
-    def _ask(self, words: str, where: str) -> pa.Table:
-        return self._spark.sql(f"select {words} from {self._view} where {where}").toArrow()
+    def _query(self, select_list: str, where: str) -> pa.Table:
+        return self._spark.sql(f"select {select_list} from {self._view} where {where}").toArrow()
 
-    def _spelled(self, asked: Question) -> str:
-        match asked.value:
+    def _sql_value(self, question: Question) -> str:
+        match question.value:
             case None:
                 return ""
             case bytes():
-                return _hex(asked.value)
+                return _hex(question.value)
             case float():
-                return f"cast({asked.value!r} as double)"
+                return f"cast({question.value!r} as double)"
             case datetime.datetime():
-                kind = "timestamp_ntz" if asked.value.tzinfo is None else "timestamp"
-                return f"{kind} '{asked.value.isoformat(sep=' ')}'"
-        return literal(asked.value)
+                kind = "timestamp_ntz" if question.value.tzinfo is None else "timestamp"
+                return f"{kind} '{question.value.isoformat(sep=' ')}'"
+        return literal(question.value)
 
 
 class TrinoReader:
@@ -77,49 +77,49 @@ class TrinoReader:
 
     name = "trino"
 
-    def __init__(self, trino: Trino, found: Published) -> None:
+    def __init__(self, trino: Trino, published: Published) -> None:
         self._trino = trino
-        self._table = f'lake.sales."{found.name}"'
-        self._types = schema_to_pyarrow(found.table.schema())
+        self._table = f'lake.sales."{published.name}"'
+        self._types = schema_to_pyarrow(published.table.schema())
 
     def rows(self, names: Sequence[str], cases: Cases) -> pa.Table:
-        return self._ask(names, _of_cases(cases))
+        return self._query(names, _where_cases(cases))
 
-    def filtered(self, asked: Question, cases: Cases) -> pa.Table | None:
-        return self._ask((CASE, ID), f"{condition(asked, self._spelled(asked))} and {_of_cases(cases)}")
+    def filtered(self, question: Question, cases: Cases) -> pa.Table | None:
+        return self._query((CASE, ID), f"{condition(question, self._sql_value(question))} and {_where_cases(cases)}")
 
     def aggregates(self, case: int, names: Sequence[str]) -> dict[str, Any] | None:  # noqa: ARG002
-        return None  # as Spark
+        return None  # for the same reason as in Spark
 
     def close(self) -> None:
         pass
 
-    def _ask(self, names: Sequence[str], where: str) -> pa.Table:
-        words = ", ".join(f'"{name}"' for name in names)
-        _, rows = self._trino.ask(f"select {words} from {self._table} where {where}")
+    def _query(self, names: Sequence[str], where: str) -> pa.Table:
+        select_list = ", ".join(f'"{name}"' for name in names)
+        _, rows = self._trino.ask(f"select {select_list} from {self._table} where {where}")
         arrays = {}
         for at, name in enumerate(names):
             kind = self._types.field(name).type
             arrays[name] = pa.array([_value(row[at], name, kind) for row in rows], _plain_type(kind))
         return pa.table(arrays)
 
-    def _spelled(self, asked: Question) -> str:
-        match asked.value:
+    def _sql_value(self, question: Question) -> str:
+        match question.value:
             case None:
                 return ""
             case bytes():
-                return _hex(asked.value)
+                return _hex(question.value)
             case uuid.UUID():
-                return f"uuid '{asked.value}'"
+                return f"uuid '{question.value}'"
             case float():
-                kind = "real" if asked.column == "ratio" else "double"
-                return f"{kind} '{asked.value!r}'"
+                kind = "real" if question.column == "ratio" else "double"
+                return f"{kind} '{question.value!r}'"
             case datetime.datetime():
-                text = asked.value.replace(tzinfo=None).isoformat(sep=" ")
-                return f"timestamp '{text}{'' if asked.value.tzinfo is None else ' UTC'}'"
+                text = question.value.replace(tzinfo=None).isoformat(sep=" ")
+                return f"timestamp '{text}{'' if question.value.tzinfo is None else ' UTC'}'"
             case Decimal():
-                return f"decimal '{asked.value:f}'"
-        return literal(asked.value)
+                return f"decimal '{question.value:f}'"
+        return literal(question.value)
 
 
 def _plain_type(kind: Any) -> Any:

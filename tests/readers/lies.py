@@ -13,6 +13,8 @@ from tests.readers.writers import pyarrow
 from tests.support.parquet.edit import (
     BINARY,
     I64,
+    LIST,
+    STRUCT,
     Struct,
     columns,
     drop,
@@ -23,6 +25,7 @@ from tests.support.parquet.edit import (
     put,
     statistics,
 )
+from tests.support.parquet.field_ids import ColumnField, FooterField, GroupField, SchemaField, StatisticsField
 
 Lie = Callable[[], bytes]
 
@@ -44,7 +47,7 @@ def leaf(data: bytes, *path: str) -> int:
     """Which column chunk holds this leaf."""
     footer = _footer(data)
     wanted = [name.encode() for name in path]
-    found = [get(metadata_of(chunk), 3)[1] for chunk in columns(groups(footer)[0])]
+    found = [get(metadata_of(chunk), ColumnField.PATH_IN_SCHEMA)[1] for chunk in columns(groups(footer)[0])]
     return found.index(wanted)
 
 
@@ -55,17 +58,18 @@ def _footer(data: bytes) -> Struct:
 
 
 def statistics_longer() -> bytes:
-    """Ends of a decimal in fixed-length bytes with their sign in front once more."""
+    """The bounds of a decimal in fixed-length bytes have four more bytes, which repeat the sign."""
     data = honest()
-    at = leaf(data, "price38")
+    position = leaf(data, "price38")
 
     def change(footer: Struct) -> None:
         for group in range(len(groups(footer))):
-            found = statistics(footer, at, group)
-            for number in (5, 6):
-                value = get(found, number)
-                put(found, number, BINARY, (b"\xff" if value[0] & 128 else b"\0") * 4 + value)
-            drop(found, 1, 2)
+            found = statistics(footer, position, group)
+            for bound in (StatisticsField.MAX_VALUE, StatisticsField.MIN_VALUE):
+                value = get(found, bound)
+                is_negative = value[0] & 128
+                put(found, bound, BINARY, (b"\xff" if is_negative else b"\0") * 4 + value)
+            drop(found, StatisticsField.MAX, StatisticsField.MIN)
 
     return edit_footer(data, change)
 
@@ -75,13 +79,14 @@ def map_children_renamed() -> bytes:
     data = honest()
 
     def change(footer: Struct) -> None:
-        elements = get(footer, 2)[1]
-        at = next(place for place, each in enumerate(elements) if get(each, 4) == b"counts")
-        put(elements[at + 2], 4, BINARY, b"value")
-        put(elements[at + 3], 4, BINARY, b"key")
+        elements = get(footer, FooterField.SCHEMA)[1]
+        at = next(place for place, each in enumerate(elements) if get(each, SchemaField.NAME) == b"counts")
+        key, value = elements[at + 2], elements[at + 3]  # after the map and its repeated group
+        put(key, SchemaField.NAME, BINARY, b"value")
+        put(value, SchemaField.NAME, BINARY, b"key")
         for group in groups(footer):
             for chunk in columns(group):
-                path = get(metadata_of(chunk), 3)[1]
+                path = get(metadata_of(chunk), ColumnField.PATH_IN_SCHEMA)[1]
                 if path[0] == b"counts":
                     path[2] = b"value" if path[2] == b"key" else b"key"
 
@@ -102,11 +107,12 @@ def _renamed(data: bytes, names: Mapping[str, str]) -> bytes:
     known = {old.encode(): new.encode() for old, new in names.items()}
 
     def change(footer: Struct) -> None:
-        for each in get(footer, 2)[1]:
-            put(each, 4, BINARY, known.get(get(each, 4), get(each, 4)))
+        for each in get(footer, FooterField.SCHEMA)[1]:
+            name = get(each, SchemaField.NAME)
+            put(each, SchemaField.NAME, BINARY, known.get(name, name))
         for group in groups(footer):
             for chunk in columns(group):
-                path = get(metadata_of(chunk), 3)[1]
+                path = get(metadata_of(chunk), ColumnField.PATH_IN_SCHEMA)[1]
                 path[0] = known.get(path[0], path[0])
 
     return edit_footer(data, change)
@@ -116,13 +122,13 @@ def group_offset() -> bytes:
     """The second row group is said to begin far behind the file."""
 
     def change(footer: Struct) -> None:
-        put(groups(footer)[1], 5, I64, 10**9)
+        put(groups(footer)[1], GroupField.FILE_OFFSET, I64, 10**9)
 
     return edit_footer(honest(), change)
 
 
 def filter_of_another_width() -> bytes:
-    """A column of longs is written as ints, and its bloom filter is of their four bytes."""
+    """A column of longs is written as ints, and its bloom filter hashes their four bytes."""
     table = rows()
     at = table.column_names.index("id")
     narrow = pa.field("id", pa.int32(), metadata=table.schema.field("id").metadata)
@@ -131,17 +137,17 @@ def filter_of_another_width() -> bytes:
 
 
 def filter_of_bytes() -> bytes:
-    """An honest bloom filter of a binary column."""
+    """An honest bloom filter of a binary column: DuckDB finds no row by it."""
     return honest(bloom_filter_options={"code": {"ndv": 24, "fpp": 0.01}})
 
 
 def statistics_in_one_group() -> bytes:
     """The first row group has no statistics of a column, the second has."""
     data = honest(write_page_index=False)
-    at = leaf(data, "small")
+    position = leaf(data, "small")
 
     def change(footer: Struct) -> None:
-        drop(metadata_of(columns(groups(footer)[0])[at]), 12)
+        drop(metadata_of(columns(groups(footer)[0])[position]), ColumnField.STATISTICS)
 
     return edit_footer(data, change)
 
@@ -154,7 +160,8 @@ def arrow_schema() -> bytes:
     text = base64.b64encode(pa.schema(fields).serialize().to_pybytes())
 
     def change(footer: Struct) -> None:
-        put(footer, 5, 9, (12, [[[1, BINARY, b"ARROW:schema"], [2, BINARY, text]]]))
+        pair = [[1, BINARY, b"ARROW:schema"], [2, BINARY, text]]  # key and value
+        put(footer, FooterField.KEY_VALUE_METADATA, LIST, (STRUCT, [pair]))
 
     return edit_footer(honest(), change)
 

@@ -9,13 +9,31 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from tests.readers.document import Part, Root, edit, find, parts, roots
-from tests.readers.thrift_schema import BOOL, BYTE, I16, STRUCTS, Slot
-from tests.support.parquet.edit import BINARY, I32, I64, LIST, STRUCT, Struct, columns, get, groups, metadata_of, put
+from tests.readers.thrift_schema import BOOL, STRUCTS, Slot
+from tests.support.parquet.edit import (
+    BINARY,
+    BOOLEANS,
+    BYTE,
+    I16,
+    I32,
+    I64,
+    LIST,
+    STRUCT,
+    Struct,
+    columns,
+    get,
+    groups,
+    metadata_of,
+    put,
+)
+from tests.support.parquet.field_ids import ColumnField, FooterField, GroupField, SchemaField
 
 Step = tuple[int, int | None]
 """A field of a struct, and the element where the field is a list of structs."""
-LEGAL: Final = {I32: 2**31 - 1, I64: 2**63 - 1, I16: 2**15 - 1, BYTE: 127}
+GREATEST: Final = {I32: 2**31 - 1, I64: 2**63 - 1, I16: 2**15 - 1, BYTE: 127}
 UNKNOWN_FIELD: Final = 90
+UNKNOWN_VALUE: Final = 99
+"""An id and an enum's value that parquet.thrift does not define."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -41,10 +59,10 @@ class Mutation:
         return edit(data, self.root, self._change)
 
     def _change(self, top: Struct) -> None:
-        _do(self.how, _go(top, self.steps), self.field, top, self.steps, self.root.part)
+        _apply_change(self.how, _follow(top, self.steps), self.field, top, self.steps, self.root.part)
 
 
-def _go(top: Struct, steps: Sequence[Step]) -> Struct:
+def _follow(top: Struct, steps: Sequence[Step]) -> Struct:
     for field, at in steps:
         found = get(top, field)
         top = found if at is None else found[1][at]
@@ -53,43 +71,48 @@ def _go(top: Struct, steps: Sequence[Step]) -> Struct:
 
 def mutations(data: bytes) -> list[Mutation]:
     """Every single change of a file."""
-    return [each for root, top in roots(data) for each in _of_struct(root, top, (), str(root.part), str(root.part))]
+    return [
+        each for root, top in roots(data) for each in _struct_mutations(root, top, (), str(root.part), str(root.part))
+    ]
 
 
-def _of_struct(root: Root, fields: Struct, steps: tuple[Step, ...], struct: str, name: str) -> Iterator[Mutation]:
-    known, there = STRUCTS[struct], {number for number, _, _ in fields}
+def _struct_mutations(
+    root: Root, fields: Struct, steps: tuple[Step, ...], struct: str, name: str
+) -> Iterator[Mutation]:
+    """Every change of a struct's own fields, and of the structs inside it."""
+    known, present = STRUCTS[struct], {number for number, _, _ in fields}
     for number, slot in known.items():
         named = f"{name}.{slot.name}"
-        hows = _of_field(slot, find(fields, number)) if number in there else (["add", "add other"])
-        if number in there and any(at is not None for _, at in steps):
+        hows = _field_changes(slot, find(fields, number)) if number in present else (["add", "add other"])
+        if number in present and any(at is not None for _, at in steps):
             hows = [*hows, "swap with the next"]
         yield from (Mutation(root, steps, number, how, named) for how in hows)
     yield Mutation(root, steps, UNKNOWN_FIELD, "add", f"{name}.unknown")
-    numbers = sorted(there)
+    numbers = sorted(present)
     for first, second in itertools.pairwise(numbers):
-        yield Mutation(root, steps, first, f"trade with {second}", f"{name}.{_named(known, first)}")
+        yield Mutation(root, steps, first, f"trade with {second}", f"{name}.{_field_name(known, first)}")
     for number, slot in known.items():
         value = find(fields, number)
         if value is None or slot.inner not in STRUCTS:
             continue
         below = f"{name}.{slot.name}"
         if slot.kind == STRUCT:
-            yield from _of_struct(root, value, (*steps, (number, None)), slot.inner, below)
+            yield from _struct_mutations(root, value, (*steps, (number, None)), slot.inner, below)
         else:
             for at, each in enumerate(value[1]):
-                yield from _of_struct(root, each, (*steps, (number, at)), slot.inner, below)
+                yield from _struct_mutations(root, each, (*steps, (number, at)), slot.inner, below)
 
 
-def _named(known: dict[int, Slot], number: int) -> str:
+def _field_name(known: dict[int, Slot], number: int) -> str:
     return known[number].name if number in known else "unknown"
 
 
-def _of_field(slot: Slot, value: Any) -> list[str]:
+def _field_changes(slot: Slot, value: Any) -> list[str]:
     """What can be done to a field that is there."""
     common = ["drop"]
     if slot.values:
-        return [*common, *(f"set {each}" for each in slot.values if each != value), "set 99"]
-    if slot.kind in LEGAL:
+        return [*common, *(f"set {each}" for each in slot.values if each != value), f"set {UNKNOWN_VALUE}"]
+    if slot.kind in GREATEST:
         return [*common, "one more", "one less", "negate", "set 0", "set greatest"]
     if slot.kind == BOOL:
         return [*common, "negate"]
@@ -111,8 +134,8 @@ def _of_field(slot: Slot, value: Any) -> list[str]:
     return [*common, "empty"]
 
 
-def _do(how: str, fields: Struct, number: int, top: Struct, steps: Sequence[Step], part: Part) -> None:
-    """Do it in place."""
+def _apply_change(how: str, fields: Struct, number: int, top: Struct, steps: Sequence[Step], part: Part) -> None:
+    """Change the field `number` in place, as `how` says."""
     if how.startswith("trade with"):
         _trade(fields, number, int(how.rpartition(" ")[2]))
     elif how == "swap with the next":
@@ -123,7 +146,7 @@ def _do(how: str, fields: Struct, number: int, top: Struct, steps: Sequence[Step
         _add(fields, number, top, part, other=how.endswith("other"))
     else:
         (each,) = [each for each in fields if each[0] == number]
-        each[2] = _other(how, each[1], each[2])
+        each[2] = _changed_value(how, each[1], each[2])
 
 
 def _trade(fields: Struct, first: int, second: int) -> None:
@@ -138,7 +161,7 @@ def _swap(fields: Struct, number: int, top: Struct, steps: Sequence[Step]) -> No
     at = max(place for place, step in enumerate(steps) if step[1] is not None)
     field, element = steps[at]
     assert element is not None
-    siblings = get(_go(top, steps[:at]), field)[1]
+    siblings = get(_follow(top, steps[:at]), field)[1]
     other: Struct = siblings[(element + 1) % len(siblings)]
     for step in steps[at + 1 :]:
         found = find(other, step[0])
@@ -158,7 +181,7 @@ def _add(fields: Struct, number: int, top: Struct, part: Part, *, other: bool) -
     if number == UNKNOWN_FIELD:
         fields.append([number, I32, 7])
         return
-    struct = _walk(top, str(part), fields)
+    struct = _find_struct_name(top, str(part), fields)
     assert struct is not None
     slot = STRUCTS[struct][number]
     made: Any = {BINARY: b"x" if other else b"", LIST: (STRUCT, []), STRUCT: [], BOOL: not other}.get(
@@ -173,7 +196,7 @@ def _add(fields: Struct, number: int, top: Struct, part: Part, *, other: bool) -
     put(fields, number, slot.kind, made)
 
 
-def _walk(at: Struct, struct: str, wanted: Struct) -> str | None:
+def _find_struct_name(at: Struct, struct: str, wanted: Struct) -> str | None:
     """The name of the struct that is wanted, at or below one of this name."""
     if at is wanted:
         return struct
@@ -182,7 +205,7 @@ def _walk(at: Struct, struct: str, wanted: Struct) -> str | None:
         if slot is None or slot.kind != kind or slot.inner not in STRUCTS:
             continue
         for each in [value] if kind == STRUCT else value[1]:
-            if (found := _walk(each, slot.inner, wanted)) is not None:
+            if (found := _find_struct_name(each, slot.inner, wanted)) is not None:
                 return found
     return None
 
@@ -205,12 +228,12 @@ _BYTES: Final[dict[str, Callable[[bytes], bytes]]] = {
 }
 
 
-def _other(how: str, kind: int, value: Any) -> Any:
-    if kind in (1, 2):
+def _changed_value(how: str, kind: int, value: Any) -> Any:
+    if kind in BOOLEANS:
         return not value
-    if kind in LEGAL:
+    if kind in GREATEST:
         if how == "set greatest":
-            return LEGAL[kind]
+            return GREATEST[kind]
         changed = _NUMBERS[how](value) if how in _NUMBERS else int(how.removeprefix("set "))
         return changed & 255 if kind == BYTE else changed
     if kind == BINARY:
@@ -228,46 +251,50 @@ def _other(how: str, kind: int, value: Any) -> Any:
     elif how == "reverse":
         made = made[::-1]
     elif made:
-        made[0] = _first(inner, made)
+        made[0] = _changed_first(inner, made)
     return (inner, made)
 
 
-def _first(inner: int, elements: list[Any]) -> Any:
+def _changed_first(inner: int, elements: list[Any]) -> Any:
     """Another first element."""
     first = elements[0]
     if inner == STRUCT:
         return copy.deepcopy(elements[-1])
     if inner == BINARY:
         return first + b"\0"
-    return not first if inner in (1, 2) else first + 1
+    return not first if inner in BOOLEANS else first + 1
 
 
-def leaf_of(mutation: Mutation, data: bytes) -> str | None:
+def column_of(mutation: Mutation, data: bytes) -> str | None:
     """The table's column that a mutation is about; None if it is about all of them."""
     _, footer = parts(data)
     root = mutation.root
     if root.part is not Part.FOOTER:
-        path = get(metadata_of(columns(groups(footer)[root.group])[root.column]), 3)[1]
+        path = get(metadata_of(columns(groups(footer)[root.group])[root.column]), ColumnField.PATH_IN_SCHEMA)[1]
         return str(path[0].decode())
     steps = dict(mutation.steps)
-    if 4 in steps and steps.get(1) is not None:
-        group = groups(footer)[steps[4] or 0]
-        return str(get(metadata_of(columns(group)[steps[1] or 0]), 3)[1][0].decode())
-    element = dict(mutation.steps[:1]).get(2)
-    return None if element is None or element == 0 else _top_name(get(footer, 2)[1], element)
+    if FooterField.ROW_GROUPS in steps and steps.get(GroupField.COLUMNS) is not None:
+        group = groups(footer)[steps[FooterField.ROW_GROUPS] or 0]
+        chunk = columns(group)[steps[GroupField.COLUMNS] or 0]
+        return str(get(metadata_of(chunk), ColumnField.PATH_IN_SCHEMA)[1][0].decode())
+    element = dict(mutation.steps[:1]).get(FooterField.SCHEMA)
+    if element is None or element == 0:  # no schema element, or the root
+        return None
+    return _top_name(get(footer, FooterField.SCHEMA)[1], element)
 
 
 def _top_name(elements: list[Struct], wanted: int) -> str:
-    left: list[int] = []
+    """The name of the column to which a schema element belongs; the elements are listed depth first."""
+    left: list[int] = []  # for each struct around the element: its children that are still to come
     at, name = 1, ""
     while at <= wanted:
         while left and left[-1] == 0:
             left.pop()
         if not left:
-            name = str(get(elements[at], 4).decode())
+            name = str(get(elements[at], SchemaField.NAME).decode())
         else:
             left[-1] -= 1
-        if (children := find(elements[at], 5)) is not None:
+        if (children := find(elements[at], SchemaField.NUM_CHILDREN)) is not None:
             left.append(children)
         at += 1
     return name

@@ -29,19 +29,19 @@ from pvdm.steward.embedded.embedded import Person
 from pvdm.trust.keys.operator import create_key_pair
 from pvdm.trust.root import RootRole
 from tests.readers.deletes import delete_rows
-from tests.readers.rows import CASE, ROWS, table_schema
+from tests.readers.rows import CASE, CASE_FIELD_ID, ROWS, table_schema
 from tests.support.catalog.http import Caller
 from tests.support.oracles.engines import consumer_catalog, metadata_location
 from tests.support.steward.http import bearer
 from tests.support.steward.shop import Shop, contract, shop_at
-from tests.support.stores.places import file_at, where
+from tests.support.stores.places import file_at, location_of
 from tests.support.stores.places import files as store_files
 from tests.support.stores.s3_server import Bucket
 
-SECONDS = 300.0
-NAMED = "case-{:06}.parquet"
+PUBLISH_SECONDS = 300.0
+NAME_PATTERN = "case-{:06}.parquet"
 DELETED = (0, 3, 4, 12, 23)
-"""Rows of an old file that are deleted."""
+"""The positions of an old file's rows that are deleted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ class Publisher:
         self._write_source(f"raw.{name}", rows)
         self._make(f"sales.{name}", lane)
         if old is not None:
-            self._put_old(name, old)
+            self._put_old_files(name, old)
         text = contract(f"sales.{name}", f"storage: {lane.storage}").replace("raw.orders", f"raw.{name}")
         self.shop.protect(text.replace("identity: [id]", f"identity: [{CASE}, id]"))
         with self.shop.client() as client:
@@ -107,36 +107,38 @@ class Publisher:
             with client.with_token(token) as mine:
                 _stage(mine, name, attempt.branch, attempt.prefix, files)
             client.staged(attempt.attempt_id)
-            found = client.await_attempt(attempt.attempt_id, seconds=SECONDS)
+            found = client.await_attempt(attempt.attempt_id, seconds=PUBLISH_SECONDS)
         if found.state is not AttemptState.COMMITTED:
             raise NotPublishedError(f"{name} is {found.state}: {found.findings}")
-        return self.found(name, lane)
+        return self.load_published(name, lane)
 
-    def put(self, lane: Lane, files: Mapping[int, bytes], named: str = NAMED) -> Published:
-        """Put these files onto a table without a gate, under these names."""
+    def publish_ungated(self, lane: Lane, files: Mapping[int, bytes], name_pattern: str = NAME_PATTERN) -> Published:
+        """Put these files onto a table without a gate. `name_pattern` gives a file's name from its number."""
         self.count += 1
         name = f"ungated{self.count}"
         self._make(f"sales.{name}", lane)
         location = self.shop.metadata(f"sales.{name}", Role.OPERATOR).location
         with self.shop.client(Role.OPERATOR, "*") as client:
-            _stage(client, name, "main", location, files, named)
-        return self.found(name, lane)
+            _stage(client, name, "main", location, files, name_pattern)
+        return self.load_published(name, lane)
 
-    def _put_old(self, name: str, files: Mapping[int, bytes]) -> None:
+    def _put_old_files(self, name: str, files: Mapping[int, bytes]) -> None:
         location = self.shop.metadata(f"sales.{name}", Role.OPERATOR).location
         with self.shop.client(Role.OPERATOR, "*") as client:
             _stage(client, name, "main", location, files)
             for case in files:
-                path = file_at(location) / "data" / NAMED.format(case)
-                delete_rows(TableClient(client, ("sales",), name), where(path), DELETED)
+                path = file_at(location) / "data" / NAME_PATTERN.format(case)
+                delete_rows(TableClient(client, ("sales",), name), location_of(path), DELETED)
 
-    def found(self, name: str, lane: Lane) -> Published:
+    def load_published(self, name: str, lane: Lane) -> Published:
         token = self.shop.steward.token_for(Role.CONSUMER, "sales").text
         url = self.shop.steward.url
         table = consumer_catalog(url, token).load_table(("sales", name))
         base = metadata_location(url, token, f"sales.{name}")
         locations = _locations(table)
-        return Published(name, lane, table, base, {case: self._local(at) for case, at in locations.items()}, locations)
+        return Published(
+            name, lane, table, base, {case: self._local(location) for case, location in locations.items()}, locations
+        )
 
     def _local(self, location: str) -> str:
         if not location.startswith("s3:"):
@@ -168,14 +170,19 @@ def _locations(table: Table) -> dict[int, str]:
     """The data file of each case, by the bounds of the case's column."""
     found = {}
     for task in table.scan().plan_files():
-        lower = (task.file.lower_bounds or {}).get(1)
+        lower = (task.file.lower_bounds or {}).get(CASE_FIELD_ID)
         case = -1 if lower is None else int.from_bytes(lower, "little", signed=True)
         found[case] = task.file.file_path
     return found
 
 
 def _stage(
-    client: StewardClient, name: str, branch: str, prefix: str, files: Mapping[int, bytes], named: str = NAMED
+    client: StewardClient,
+    name: str,
+    branch: str,
+    prefix: str,
+    files: Mapping[int, bytes],
+    name_pattern: str = NAME_PATTERN,
 ) -> None:
     """Write the files and commit them to a branch of the table."""
     table = TableClient(client, ("sales",), name)
@@ -183,17 +190,17 @@ def _stage(
     place = file_at(prefix)
     listed: list[DataFile] = []
     for case, data in files.items():
-        path = place / "data" / named.format(case)
+        path = place / "data" / name_pattern.format(case)
         _write(path, data)
         listed.append(
             DataFile(
-                file_path=where(path),
+                file_path=location_of(path),
                 file_format="PARQUET",
                 record_count=ROWS,
                 file_size_in_bytes=len(data),
                 partition=IdMap(()),
-                lower_bounds=IdMap([(1, case.to_bytes(4, "little"))]),
-                upper_bounds=IdMap([(1, case.to_bytes(4, "little"))]),
+                lower_bounds=IdMap([(CASE_FIELD_ID, case.to_bytes(4, "little"))]),
+                upper_bounds=IdMap([(CASE_FIELD_ID, case.to_bytes(4, "little"))]),
             )
         )
     made = next_snapshot(
@@ -202,7 +209,7 @@ def _stage(
         branch=branch,
         snapshot_id=secrets.randbits(62) + 1,
         now_ms=max(time.time_ns() // 1_000_000, metadata.last_updated_ms),
-        place=lambda each: where(place / "metadata" / each),
+        place=lambda each: location_of(place / "metadata" / each),
         reader=store_files(),
     )
     for new in made.files:
@@ -225,7 +232,7 @@ def publisher_at(folder: Path) -> Iterator[Publisher]:
 
 @contextlib.contextmanager
 def publisher_on_s3(folder: Path, bucket: Bucket) -> Iterator[Publisher]:
-    """The same with every table in a bucket; the Steward's credentials are in the environment."""
+    """Like `publisher_at`, with every table in a bucket. The Steward's credentials must be in the environment."""
     key = folder / "tom.pem"
     create_key_pair(key)
     tom = Person.from_file("tom", RootRole.OPERATOR, key.with_name("tom.pem.pub"))

@@ -52,11 +52,11 @@ class Question:
 
 
 EQUALS_ONLY: Final = frozenset({"flag", "key", "mark", "code"})
-"""Columns whose order is not one in every engine, or that some engine cannot order."""
+"""Columns that engines order differently, or that some engine cannot order."""
 
 
-def questions(name: str, *, every: bool) -> tuple[Question, ...]:
-    """Filters on a column: at its ends, in its middle and for nulls; `every` also beside the ends."""
+def questions(name: str, *, thorough: bool) -> tuple[Question, ...]:
+    """Filters on a column: at its ends, in its middle and for nulls; `thorough` adds filters beyond the ends."""
     if name in NESTED - {"place"}:
         return ()  # PyIceberg has no filter on lists and maps
     found = [Question(name, "is null")]
@@ -66,15 +66,17 @@ def questions(name: str, *, every: bool) -> tuple[Question, ...]:
     found += [Question(name, "=", value) for value in dict.fromkeys((least, middle, greatest))]
     if name not in EQUALS_ONLY:
         found += [Question(name, "<=", least), Question(name, ">=", greatest)]
-    if every:
+    if thorough:
         found.append(Question(name, "is not null"))
         if name not in EQUALS_ONLY:
             found += [Question(name, "<", least), Question(name, ">", greatest)]
-            found += [Question(name, sign, value) for value in beside(least, greatest) for sign in ("=", "<=", ">=")]
+            found += [
+                Question(name, sign, value) for value in values_beyond(least, greatest) for sign in ("=", "<=", ">=")
+            ]
     return tuple(found)
 
 
-def beside(least: Any, greatest: Any) -> tuple[Any, ...]:
+def values_beyond(least: Any, greatest: Any) -> tuple[Any, ...]:
     """A value below the least, and one above the greatest."""
     match least:
         case int():
@@ -155,21 +157,21 @@ class Expected:
     def rows(self, names: Sequence[str], cases: Iterable[int]) -> Answer:
         return {case: Counter(zip(*(self.columns[case][name] for name in names), strict=True)) for case in cases}
 
-    def filtered(self, asked: Question, cases: Iterable[int]) -> Answer:
+    def filtered(self, question: Question, cases: Iterable[int]) -> Answer:
         made: Answer = {}
         for case in cases:
-            held = self.columns[case]
-            pairs = zip(held[asked.column], held[ID], strict=True)
-            if found := Counter((number,) for value, number in pairs if asked.holds(value)):
+            columns = self.columns[case]
+            pairs = zip(columns[question.column], columns[ID], strict=True)
+            if found := Counter((number,) for value, number in pairs if question.holds(value)):
                 made[case] = found
         return made
 
     def aggregates(self, case: int, names: Sequence[str]) -> dict[str, Any]:
         """Count of rows, counts of values, least and greatest values."""
-        held = self.columns[case]
-        found: dict[str, Any] = {"rows": len(held[CASE])}
+        columns = self.columns[case]
+        found: dict[str, Any] = {"rows": len(columns[CASE])}
         for name in names:
-            values = [value for value in held[name] if value is not None]
+            values = [value for value in columns[name] if value is not None]
             found[f"count {name}"] = len(values)
             if name in ORDERED and name not in EQUALS_ONLY:
                 found[f"min {name}"] = min(values, default=None)

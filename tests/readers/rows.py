@@ -23,6 +23,8 @@ from tests.support.verify.staged import metadata
 UTC: Final = datetime.UTC
 ROWS: Final = 24
 CASE, ID = "trial", "id"
+CASE_FIELD_ID: Final = 1
+"""The case is the first column of every table: the number of the file that a row comes from."""
 PLACE: Final[Doc] = {"type": "struct", "fields": [column(23, "floor", "int"), column(24, "hall", "string")]}
 TAGS: Final[Doc] = {"type": "list", "element-id": 25, "element": "string", "element-required": False}
 COUNTS: Final[Doc] = {
@@ -34,7 +36,7 @@ COUNTS: Final[Doc] = {
     "value-required": False,
 }
 COLUMNS: Final[tuple[Doc, ...]] = (
-    column(1, CASE, "int"),
+    column(CASE_FIELD_ID, CASE, "int"),
     column(2, ID, "long"),
     column(3, "flag", "boolean"),
     column(4, "small", "int"),
@@ -93,41 +95,44 @@ def model(without: Collection[str] = ()) -> Schema:
     return to_model(table_metadata(without).current_schema)
 
 
-def row(case: int, at: int) -> Doc:
-    """The row of this number; every column has nulls at other rows."""
-    step = at - 12
-    moment = MOMENT + datetime.timedelta(hours=step, microseconds=at)
-    town = f"town {chr(97 + at % 20)}{'x' * (at % 3)}"
+def row(case: int, number: int) -> Doc:
+    """The row with this number. In every second row two columns are null, other ones each time."""
+    step = number - ROWS // 2  # so that values are negative, zero and positive
+    moment = MOMENT + datetime.timedelta(hours=step, microseconds=number)
+    town = f"town {chr(97 + number % 20)}{'x' * (number % 3)}"
     made: Doc = {
         CASE: case,
-        ID: 1_000 + at,
-        "flag": at % 3 == 0,
+        ID: 1_000 + number,
+        "flag": number % 3 == 0,
         "small": step * 1_000,
         "ratio": step / 4,
         "amount": step * 1.5,
         "price9": Decimal(step * 137).scaleb(-2),
         "price18": Decimal(step * 100_000_000_007).scaleb(-3),
-        "price38": Decimal(step * 10**25 + at).scaleb(-4),
+        "price38": Decimal(step * 10**25 + number).scaleb(-4),
         "day": datetime.date(2026, 11, 14) + datetime.timedelta(days=step),
-        "clock": datetime.time(at, 59 - at, at, 1_000 * at),
+        "clock": datetime.time(number, 59 - number, number, 1_000 * number),
         "made": moment,
         "seen": moment.replace(tzinfo=UTC),
         "town": town,
-        "code": bytes([at * 10, 255, 0, at]),
-        "mark": bytes([at * 10, 1, 2, 3, 255 - at]),
-        "key": uuid.UUID(int=(at * 10 << 120) | (at << 8) | 7),
-        "place": {"floor": step, "hall": f"hall {at % 5}"},
-        "tags": [f"t{at}", None, f"u{at % 4}"][: at % 4],
-        "counts": [(f"k{at % 6}", f"v{at}"), (f"m{at % 6}", None)][: at % 3],
-        "odd": math.nan if at % 4 == 1 else float(step),
+        "code": bytes([number * 10, 255, 0, number]),
+        "mark": bytes([number * 10, 1, 2, 3, 255 - number]),
+        "key": uuid.UUID(int=(number * 10 << 120) | (number << 8) | 7),
+        "place": {"floor": step, "hall": f"hall {number % 5}"},
+        "tags": [f"t{number}", None, f"u{number % 4}"][: number % 4],
+        "counts": [(f"k{number % 6}", f"v{number}"), (f"m{number % 6}", None)][: number % 3],
+        "odd": math.nan if number % 4 == 1 else float(step),
         "nothing": None,
     }
-    empty = NAMES[2:][at % len(NAMES[2:])]
-    return {**made, empty: None, NAMES[2:][(at * 7 + 3) % len(NAMES[2:])]: None} if at % 2 else made
+    if number % 2 == 0:
+        return made
+    nullable = NAMES[2:]  # all but case and id
+    first_null, second_null = nullable[number % len(nullable)], nullable[(number * 7 + 3) % len(nullable)]
+    return {**made, first_null: None, second_null: None}
 
 
 def rows_of_case(case: int) -> list[Doc]:
-    return [row(case, at) for at in range(ROWS)]
+    return [row(case, number) for number in range(ROWS)]
 
 
 def arrow_rows(rows: Sequence[Doc], without: Collection[str] = (), lacks: Collection[str] = ()) -> pa.Table:

@@ -19,9 +19,9 @@ from tests.readers.questions import Answer, Expected, Question, answer, plain, q
 from tests.readers.rows import CASE, ID, NAMES
 from tests.readers.writers import Writer
 
-ASKED_OF_ALL = 5
-ASKED_SPARINGLY = 12
-"""Changes that are about no single column are asked about one column in so many, others in each table."""
+ONE_COLUMN_IN = 5
+ONE_COLUMN_IN_IF_SPARING = 12
+"""For changes that are about no single column, a table is asked about one column in so many; the next about others."""
 ROOT = Path(__file__).parents[2]
 REPORTS = ROOT / "build" / "readers"
 Readers = Callable[[Published], Sequence[Reader]]
@@ -88,10 +88,10 @@ class Report:
 T = TypeVar("T")
 
 
-def attempt(ask: Callable[[], T]) -> tuple[T | None, BaseException | None]:
-    """What the engine answers, or how it fails; a panic of an engine in Rust is no Exception."""
+def catch_failure(query: Callable[[], T]) -> tuple[T | None, BaseException | None]:
+    """The result of the query, or its failure. A panic of an engine in Rust is a BaseException."""
     try:
-        return ask(), None
+        return query(), None
     except (KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:
@@ -109,31 +109,35 @@ class Asking:
     share: int = 0
     left_out: dict[str, set[int]] = field(default_factory=dict)
 
-    def everything(self, *, every: bool, about: Collection[str] = (), sparing: bool = False) -> None:
-        """All questions, or those about some columns; sparing: of a change's own column, and of some others in turn."""
+    def ask_all(self, *, thorough: bool, about: Collection[str] = (), sparing: bool = False) -> None:
+        """Ask about all columns, or those in `about`.
+
+        If `thorough`, every case is in every question. If `sparing`, a case is asked about its change's own column,
+        and about some others in turn.
+        """
         names = self.expected.names
         numbers = [each.number for each in self.cases]
-        of = ASKED_SPARINGLY if sparing else ASKED_OF_ALL
+        one_in = ONE_COLUMN_IN_IF_SPARING if sparing else ONE_COLUMN_IN
         self._compare(
             "all columns", names, numbers, lambda cases: self.reader.rows(names, cases), self._rows(names[1:])
         )
-        for at, name in enumerate(names):
+        for position, name in enumerate(names):
             if about and name not in about:
                 continue
-            alone = self._concerned(name, at, of) if sparing else numbers
-            if at > 0 and alone:
+            alone = self._cases_to_ask(name, position, one_in) if sparing else numbers
+            if position > 0 and alone:
                 self._ask_column(name, alone)
-            asked_of = numbers if every else self._concerned(name, at, of)
-            for asked in questions(name, every=every) if asked_of else ():
-                self._filter(asked, asked_of)
-        apart = of if sparing else 2
+            asked_of = numbers if thorough else self._cases_to_ask(name, position, one_in)
+            for question in questions(name, thorough=thorough) if asked_of else ():
+                self._filter(question, asked_of)
+        apart = one_in if sparing else 2
         for each in self.cases:
-            if every or each.number % apart == self.share % apart:
+            if thorough or each.number % apart == self.share % apart:
                 self._aggregates(each)
 
-    def _concerned(self, name: str, at: int, of: int) -> list[int]:
-        """Cases about this column; for some columns, which each table has others of, also those about no single one."""
-        common = at % of == self.share % of
+    def _cases_to_ask(self, name: str, position: int, one_in: int) -> list[int]:
+        """The cases about this column. For one column in `one_in`, also the cases about no single column."""
+        common = position % one_in == self.share % one_in
         return [
             each.number for each in self.cases if each.change.column == name or (common and each.change.column is None)
         ]
@@ -145,9 +149,10 @@ class Asking:
         ask = lambda cases: self.reader.rows((CASE, name), cases)  # noqa: E731
         self._compare(f"column {name}", (name,), numbers, ask, self._rows((name,)))
 
-    def _filter(self, asked: Question, numbers: Sequence[int]) -> None:
-        ask = lambda cases: self.reader.filtered(asked, cases)  # noqa: E731
-        self._compare(str(asked), (asked.column, ID), numbers, ask, lambda some: self.expected.filtered(asked, some))
+    def _filter(self, question: Question, numbers: Sequence[int]) -> None:
+        ask = lambda cases: self.reader.filtered(question, cases)  # noqa: E731
+        right = lambda some: self.expected.filtered(question, some)  # noqa: E731
+        self._compare(str(question), (question.column, ID), numbers, ask, right)
 
     def _compare(
         self,
@@ -161,10 +166,10 @@ class Asking:
         bad = set[int]().union(*(self.left_out.get(name, set()) for name in known))
         got: Answer = {}
         readable: list[int] = []
-        for some, table in self._halve([each for each in numbers if each not in bad], ask, columns):
+        for answered, table in self._halve([each for each in numbers if each not in bad], ask, columns):
             if table is None:
                 return
-            readable += some
+            readable += answered
             for case, found in answer(table).items():
                 got.setdefault(case, Counter()).update(found)
         self.report.queries[self.reader.name] += 1
@@ -177,7 +182,7 @@ class Asking:
         """The answers about these cases, without those that the engine cannot read."""
         if not cases:
             return
-        found, error = attempt(lambda: ask(cases))
+        found, error = catch_failure(lambda: ask(cases))
         if error is None:
             yield cases, found
         else:
@@ -187,14 +192,14 @@ class Asking:
                 return
             if len(columns) < 3:
                 self.left_out.setdefault(columns[0], set()).add(cases[0])
-            elif not self._reads_ids(cases[0]):
+            elif not self._can_read_ids(cases[0]):
                 self.left_out.setdefault("*", set()).add(cases[0])
             why = f"{'all columns' if len(columns) > 2 else columns[0]}: {type(error).__name__}: {error}"
             self.report.unreadable.setdefault(self.reader.name, {})[cases[0]] = why
 
-    def _reads_ids(self, case: int) -> bool:
+    def _can_read_ids(self, case: int) -> bool:
         """Whether the engine can read anything of the case."""
-        return attempt(lambda: self.reader.rows((CASE, ID), (case,)))[1] is None
+        return catch_failure(lambda: self.reader.rows((CASE, ID), (case,)))[1] is None
 
     def _aggregates(self, case: Case) -> None:
         names = [name for name in self.expected.names if name in case.rows.column_names]
@@ -202,7 +207,7 @@ class Asking:
         if "*" in left:
             return
         names = [name for name in names if name not in left]
-        found, error = attempt(lambda: self.reader.aggregates(case.number, names))
+        found, error = catch_failure(lambda: self.reader.aggregates(case.number, names))
         if error is not None:
             why = f"aggregates: {type(error).__name__}: {error}"
             self.report.unreadable.setdefault(self.reader.name, {})[case.number] = why
@@ -225,11 +230,11 @@ def make_cases(lane: Lane, writers: Sequence[Writer], count: int, seed: str, rep
     cases = numbered(changes, lane.without, lane.storage)
     report.made += made
     report.accepted += len(cases)
-    note(cases, report)
+    record_cases(cases, report)
     return cases
 
 
-def note(cases: Sequence[Case], report: Report) -> None:
+def record_cases(cases: Sequence[Case], report: Report) -> None:
     report.changes |= {each.number: str(each.change) for each in cases}
     report.writers.update(each.change.writer.engine for each in cases)
 
@@ -244,22 +249,22 @@ def rows_of(cases: Sequence[Case]) -> pa.Table:
 
 
 def read_by_all(
-    found: Published,
+    published: Published,
     cases: Sequence[Case],
     readers: Readers,
     report: Report,
     *,
-    every: bool = False,
+    thorough: bool = False,
     share: int = 0,
     about: Collection[str] = (),
     sparing: bool = False,
 ) -> None:
-    """Ask every engine everything."""
-    expected = expected_of(cases, found.lane)
-    for reader in readers(found):
+    """Ask every engine; the parameters are those of `Asking.ask_all`."""
+    expected = expected_of(cases, published.lane)
+    for reader in readers(published):
         begun = time.monotonic()
         try:
-            Asking(reader, cases, expected, report, share).everything(every=every, about=about, sparing=sparing)
+            Asking(reader, cases, expected, report, share).ask_all(thorough=thorough, about=about, sparing=sparing)
         finally:
             reader.close()
             report.seconds[reader.name] = time.monotonic() - begun
@@ -280,8 +285,8 @@ def run_lane(
     report = Report(lane.name, seed)
     begun = time.monotonic()
     cases = make_cases(lane, writers, count, seed, report)
-    found = publisher.publish(lane, {each.number: each.data for each in cases}, rows_of(cases))
+    published = publisher.publish(lane, {each.number: each.data for each in cases}, rows_of(cases))
     report.seconds["making and publishing"] = time.monotonic() - begun
-    assert sorted(found.files) == [each.number for each in cases]
-    read_by_all(found, cases, readers, report, share=share, sparing=sparing)
+    assert sorted(published.files) == [each.number for each in cases]
+    read_by_all(published, cases, readers, report, share=share, sparing=sparing)
     return report

@@ -13,7 +13,7 @@ from tests.readers.engines import DataFusion, DuckDB, NoAggregates, PyIceberg, i
 from tests.readers.generation import Case, Change
 from tests.readers.publishing import DELETED, Lane, Publisher, publisher_at, publisher_on_s3
 from tests.readers.rows import arrow_rows, rows_of_case
-from tests.readers.suite import Report, make_cases, note, read_by_all, rows_of, run_lane
+from tests.readers.suite import Report, make_cases, read_by_all, record_cases, rows_of, run_lane
 from tests.readers.writers import WRITERS
 from tests.support.stores.s3_server import S3Server, s3_server
 
@@ -24,12 +24,13 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore"),
 ]
 SEED = os.environ.get("PVDM_READERS_SEED", "17")
-FILES = int(os.environ.get("PVDM_READERS_FILES", "60")) // 4
+LANES = (Lane("open", 2), Lane("open", 3), Lane("copied", 2), Lane("copied", 3))
+FILES = int(os.environ.get("PVDM_READERS_FILES", "60")) // len(LANES)
 """Accepted files of each table; `make test-readers` has more of them."""
 FEWER = max(8, FILES // 6)
-"""Of the tables that are about something else besides."""
-OLD = 900_000
-LANES = (Lane("open", 2), Lane("open", 3), Lane("copied", 2), Lane("copied", 3))
+"""Accepted files of the tables with deletes, and of those in an object store."""
+OLD_CASE = 900_000
+"""The number of the file that is on the table before it is protected: above the numbers of all other cases."""
 
 
 @pytest.fixture(scope="module")
@@ -54,10 +55,10 @@ def test_honest_files_of_every_writer_read_the_same_in_every_engine(storage: str
         for number, writer in enumerate(WRITERS)
     ]
     report = Report("honest", SEED)
-    note(cases, report)
+    record_cases(cases, report)
     found = publisher.publish(lane, {each.number: each.data for each in cases}, rows_of(cases))
     # Storage `copied` has the same bytes at another place: there some questions about each column are enough.
-    read_by_all(found, cases, quick_readers, report, every=storage == "open")
+    read_by_all(found, cases, quick_readers, report, thorough=storage == "open")
     assert report.lines() == []
     assert report.unreadable == {}
 
@@ -69,23 +70,23 @@ def test_files_beside_deleted_rows_read_the_same(lane: Lane, publisher: Publishe
     """An old file has a delete file, or a deletion vector; neither hides a row of what is published."""
     report = Report(f"{lane.name}, with deletes", SEED)
     cases = make_cases(lane, WRITERS, FEWER, f"{SEED} deletes", report)
-    old = Case(OLD, Change(WRITERS[0], (), None), WRITERS[0].file(OLD), arrow_rows(rows_of_case(OLD)))
+    old = Case(OLD_CASE, Change(WRITERS[0], (), None), WRITERS[0].file(OLD_CASE), arrow_rows(rows_of_case(OLD_CASE)))
     data = {each.number: each.data for each in cases}
-    found = publisher.publish(lane, data, rows_of(cases), {OLD: old.data})
+    found = publisher.publish(lane, data, rows_of(cases), {OLD_CASE: old.data})
     read_by_all(found, cases, quick_readers, report)
-    left = [at for at in range(old.rows.num_rows) if at not in DELETED]
+    left = [position for position in range(old.rows.num_rows) if position not in DELETED]
     shown = replace(old, rows=old.rows.take(left))
-    note([shown], report)
+    record_cases([shown], report)
     read_by_all(found, [shown], lambda each: [NoAggregates(reader) for reader in iceberg_readers(each)], report)
     report.write(f"deletes-{lane.storage}-{lane.version}")
     assert report.lines() == []
-    assert OLD not in {case for cases in report.unreadable.values() for case in cases}
+    assert OLD_CASE not in {case for cases in report.unreadable.values() for case in cases}
 
 
 def test_files_in_an_object_store_read_the_same(
     s3_server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """PyIceberg reads them in the store; the others read copies of what the store gives."""
+    """PyIceberg reads them in the store; the other engines read copies of the objects."""
     lane = Lane("copied", 2)
     s3_server.lend_to(monkeypatch)
     report = Report(f"{lane.name}, S3", SEED)

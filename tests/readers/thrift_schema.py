@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from tests.support.parquet.edit import BINARY, I32, I64, LIST, STRUCT
+from tests.support.parquet.edit import BINARY, BYTE, I16, I32, I64, LIST, STRUCT, TRUE
 
-BOOL, BYTE, I16 = 1, 3, 4
+BOOL = TRUE  # the wire type of a boolean is its value, so one stands for both
 KINDS: Final = {"bool": BOOL, "byte": BYTE, "i16": I16, "i32": I32, "i64": I64, "binary": BINARY}
 
 
@@ -31,7 +31,10 @@ def _slot(text: str) -> Slot:
 
 
 def _struct(text: str) -> dict[int, Slot]:
-    """Fields in order of their ids; `-` for an id that is not used."""
+    """Fields in order of their ids; `-` for an id that is not used.
+
+    A field is `name:kind`, with `[kind]` for a list and `kind/8` for an enum of 8 values.
+    """
     return {at: _slot(each) for at, each in enumerate(text.split(), 1) if each != "-"}
 
 

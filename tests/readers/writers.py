@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 from tests.readers.rows import NAMES, NESTED, arrow_rows, rows_of_case
 from tests.support.lake.scans import NAME
 from tests.support.parquet.edit import I32, Struct, edit_footer, get, put
+from tests.support.parquet.field_ids import FooterField, SchemaField
 
 UNFILTERED: Final = ("flag", "nothing", "code", "mark", "key")
 """Columns without bloom filters: DuckDB finds no row by equality in honest filters of bytes."""
@@ -49,16 +50,16 @@ def pyarrow(**options: Any) -> Write:
     def write(table: pa.Table) -> bytes:
         sink = io.BytesIO()
         filters = options.get("bloom_filter_options")
-        wanted = {} if filters is None else {"bloom_filter_options": _of_columns(filters, table)}
+        wanted = {} if filters is None else {"bloom_filter_options": _options_of_existing(filters, table)}
         encodings = options.get("column_encoding")
-        wanted |= {} if encodings is None else {"column_encoding": _of_columns(encodings, table)}
+        wanted |= {} if encodings is None else {"column_encoding": _options_of_existing(encodings, table)}
         pq.write_table(table, sink, **{"row_group_size": 12, "max_rows_per_page": 6, **options, **wanted})
         return sink.getvalue()
 
     return write
 
 
-def _of_columns(options: Mapping[str, Any], table: pa.Table) -> dict[str, Any]:
+def _options_of_existing(options: Mapping[str, Any], table: pa.Table) -> dict[str, Any]:
     return {name: value for name, value in options.items() if name.partition(".")[0] in table.column_names}
 
 
@@ -80,11 +81,11 @@ def duck(**options: str) -> Write:
 def _uuid_as_text(table: pa.Table) -> pa.Table:
     if "key" not in table.column_names:
         return table
-    values = [None if each is None else _spelled(each) for each in table["key"].to_pylist()]
+    values = [None if each is None else _uuid_text(each) for each in table["key"].to_pylist()]
     return table.set_column(table.column_names.index("key"), "key", pa.array(values, pa.string()))
 
 
-def _spelled(value: bytes) -> str:
+def _uuid_text(value: bytes) -> str:
     text = value.hex()
     return "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))
 
@@ -101,6 +102,8 @@ def polars(**options: Any) -> Write:
 
 
 def rust(*, filtered: bool = False, **options: Any) -> Write:
+    """The writer of Rust's `parquet`, called through DataFusion; `filtered` adds bloom filters."""
+
     def write(table: pa.Table) -> bytes:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "a.parquet"
@@ -131,28 +134,28 @@ def with_field_ids(data: bytes, schema: pa.Schema) -> bytes:
     """The file with the schema's field ids, for writers that write none."""
 
     def change(footer: Struct) -> None:
-        elements: list[Struct] = get(footer, 2)[1]
+        elements: list[Struct] = get(footer, FooterField.SCHEMA)[1]
         at = 1
-        for _ in range(get(elements[0], 5)):
-            at = _number(elements, at, schema.field(get(elements[at], 4).decode()))
+        for _ in range(get(elements[0], SchemaField.NUM_CHILDREN)):
+            at = _set_ids(elements, at, schema.field(get(elements[at], SchemaField.NAME).decode()))
 
     return edit_footer(data, change)
 
 
-def _number(elements: list[Struct], at: int, given: Any) -> int:
-    """Give the element and what is below it their ids; gives where the next one is."""
-    put(elements[at], 9, I32, int(given.metadata[NAME.encode()]))
+def _set_ids(elements: list[Struct], at: int, given: Any) -> int:
+    """Set the ids of the element at `at` and of those inside it; returns the position after them."""
+    put(elements[at], SchemaField.FIELD_ID, I32, int(given.metadata[NAME.encode()]))
     kind = given.type
     if pa.types.is_struct(kind):
         inner, at = [kind.field(place) for place in range(kind.num_fields)], at + 1
     elif pa.types.is_list(kind):
-        inner, at = [kind.value_field], at + 2
+        inner, at = [kind.value_field], at + 2  # the list and its repeated group
     elif pa.types.is_map(kind):
-        inner, at = [kind.key_field, kind.item_field], at + 2
+        inner, at = [kind.key_field, kind.item_field], at + 2  # the map and its repeated group
     else:
         inner, at = [], at + 1
     for each in inner:
-        at = _number(elements, at, each)
+        at = _set_ids(elements, at, each)
     return at
 
 

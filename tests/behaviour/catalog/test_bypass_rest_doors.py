@@ -21,9 +21,9 @@ from tests.support.catalog.bypass import (
     Scene,
     T,
     commit,
-    made,
     require_no_trace,
     require_same,
+    resolve_updates,
     run,
     scene_at,
 )
@@ -88,7 +88,7 @@ def transaction(*changes: tuple[str, list[Any]], namespace: str = "sales") -> As
         for name, updates in changes:
             table, _, where = name.partition("@")
             identifier = {"namespace": [where or namespace], "name": table}
-            found.append({"identifier": identifier, "requirements": [], "updates": made(scene, *updates)})
+            found.append({"identifier": identifier, "requirements": [], "updates": resolve_updates(scene, *updates)})
         return {"table-changes": found}
 
     return send("POST", "/transactions/commit", body)

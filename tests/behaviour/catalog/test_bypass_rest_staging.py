@@ -20,8 +20,8 @@ from tests.support.catalog.bypass import (
     Scene,
     T,
     commit,
-    made,
     require_same,
+    resolve_updates,
     rows,
     run,
     scene_at,
@@ -331,6 +331,6 @@ def test_allowed_staging_does_not_change_main(scene: Scene) -> None:
         [{"action": "remove-snapshot-ref", "ref-name": "b"}],
         [{"action": "remove-snapshots", "snapshot-ids": [31, 32]}],
     ):
-        response = producer.commit("t", made(scene, *updates))
+        response = producer.commit("t", resolve_updates(scene, *updates))
         assert response.status_code == 200, response.text
         require_same(before, scene.main())

@@ -64,7 +64,7 @@ class Desk:
 
     @property
     def snapshot_id(self) -> int | None:
-        return self.line.scene.found().metadata.current_snapshot_id
+        return self.line.scene.table_state().metadata.current_snapshot_id
 
 
 @pytest.fixture

@@ -63,10 +63,10 @@ def test_a_new_schema_fingerprint_is_shown(house: House) -> None:
 
 
 def test_a_proposal_changes_nothing(house: House) -> None:
-    before = protect_orders(house).scene.found()
+    before = protect_orders(house).scene.table_state()
     house.require_ok(house.propose("--add-column", "channel:string"))
     house.require_ok(house.sign("--yes"))
-    assert house.scene.found() == before
+    assert house.scene.table_state() == before
 
 
 def test_an_unprotected_table_is_not_migrated(house: House) -> None:

@@ -128,7 +128,7 @@ def test_the_way_on_publishes_the_rest_of_an_abandoned_append(shop: Shop) -> Non
     run_as_operator(shop, "migrate", "submit", str(shop.folder / "migration.json"))
     code, output = run(shop, "orders-2", "all_days")
     assert code == 0, output
-    assert [row[0] for row in shop.seen(TABLE)] == [1, 2, 3, 4, 5]
+    assert [row[0] for row in shop.visible_rows(TABLE)] == [1, 2, 3, 4, 5]
 
 
 def test_a_workload_that_published_nothing_keeps_no_claim(shop: Shop) -> None:

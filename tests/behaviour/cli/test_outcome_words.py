@@ -103,7 +103,7 @@ def test_an_overwrite_without_rows_says_that_partitions_stay_unless_one_is_decla
     shop.protect(contract("sales.corrected", DATED, **dated))
     day = ("--param", "date=2026-11-12")
     code, output = run(shop, "sales.corrected", "right", *day)
-    assert (code, len(shop.seen("sales.corrected"))) == (0, 3), output
+    assert (code, len(shop.visible_rows("sales.corrected"))) == (0, 3), output
     assert f"*** 0 rows: the source has no row for these parameters; {stays} ***" in output
     assert json.loads(run(shop, "sales.corrected", "right", *day, "--json")[1])["note"] == stays
     found = json.loads(run(shop, overwrite_table(shop, "declared"), "right", *day, "--json")[1])

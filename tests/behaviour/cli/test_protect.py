@@ -29,7 +29,7 @@ def test_the_result_says_who_and_why(house: House) -> None:
 
 
 def test_the_result_says_what_main_showed(house: House) -> None:
-    head = house.scene.found().metadata.current_snapshot_id
+    head = house.scene.table_state().metadata.current_snapshot_id
     assert re.search(rf"main showed +snapshot {head}\n", house.require_ok(house.protect()).out)
     shown = house.require_ok(house.run("protections", "--json")).json["protections"][0]
     assert shown["snapshot_id"] == str(head)
@@ -197,7 +197,7 @@ def test_current_protections_are_listed_with_their_origin(house: House) -> None:
     ]
     assert (found[1]["born_in"], found[1]["protection_id"]) == ("sales", None)
     assert (found[2]["born_in"], found[2]["protection_id"]) == (None, protection["protection_id"])
-    assert found[2]["id"] == house.scene.found().row.table_uuid
+    assert found[2]["id"] == house.scene.table_state().row.table_uuid
     out = house.require_ok(house.run("protections", "--current", "sales.born")).out
     assert out.startswith("table sales.born\n")
     assert "created in namespace sales" in out

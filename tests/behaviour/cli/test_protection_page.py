@@ -46,7 +46,7 @@ def test_the_commands_of_the_page_succeed_one_after_the_other(scene: Scene, pvdm
         assert ran.code == 0, f"{line}\n{ran.err}"
         contracts_in_force.append(scene.contract_of())
     assert {HASH, None} == set(contracts_in_force)
-    found = scene.found().metadata
+    found = scene.table_state().metadata
     assert (found.properties["owner"], found.current_schema.find("channel") is not None) == ("shop", True)
 
 

@@ -74,4 +74,4 @@ def test_a_replaced_source_is_refused_until_an_operator_approves_it(
         assert (code, "to correct what run-1 has published" in words, "run it again" in words) == (3, True, False)
         module.job = lambda _spark, _chunk: table_of(ROWS[2:])
         assert run(shop, "run-4", SECOND)[0] == 0
-        assert [row[0] for row in shop.seen(TABLE)] == [1, 2, 3, 4, 5]
+        assert [row[0] for row in shop.visible_rows(TABLE)] == [1, 2, 3, 4, 5]

@@ -86,7 +86,7 @@ def test_a_run_of_a_published_workload_says_that_it_published_nothing(shop: Shop
     assert "the source has newer snapshots" not in output
     again = json.loads(run(shop, table, "--json")[1])
     assert (again["outcome"], again["published"], again["source_moved"]) == ("COMMITTED", "before", None)
-    assert (again["chunks"][0]["published"], shop.seen(table)) == ("before", sorted(ROWS, key=repr))
+    assert (again["chunks"][0]["published"], shop.visible_rows(table)) == ("before", sorted(ROWS, key=repr))
 
 
 def test_a_run_that_resumes_a_workload_says_which_chunks_were_published_before(shop: Shop) -> None:
@@ -144,7 +144,7 @@ def test_after_a_publication_without_rows_late_rows_are_published_under_a_new_id
     code, output = own_shop.command(
         ["run", table, "--workload-id", "late-2", "--small", "--job", "rerun_jobs:jena"],
     )
-    assert (code, own_shop.seen(table)) == (0, [NEW]), output
+    assert (code, own_shop.visible_rows(table)) == (0, [NEW]), output
 
 
 def test_a_resumed_workload_says_before_and_after_it_publishes_that_its_source_has_moved(
@@ -240,10 +240,10 @@ def test_a_branch_that_was_staged_again_is_not_published_under_the_finished_id(
     table = protected_table(shop, f"staged_{len(rows)}")
     shop.write(ROWS, table, "etl")
     assert publish(shop, table)[0] == 0
-    before = shop.seen(table)
+    before = shop.visible_rows(table)
     shop.write(rows, table, "etl")
     code, output = publish(shop, table, "--json")
     error = json.loads(output)["error"]
     assert (code, error["reason"]) == (4, "branch_staged_since")
     assert error["hint"] == "nothing was changed; publish the branch under another workload id"
-    assert (shop.seen(table), "etl" in shop.branches(table)) == (before, True)
+    assert (shop.visible_rows(table), "etl" in shop.branches(table)) == (before, True)

@@ -64,7 +64,7 @@ def test_a_run_says_what_is_published_and_ends_with_0(shop: Shop) -> None:
     assert code == 0, output
     assert "chunk all: staging" in output
     assert "COMMITTED  sales.clean-1: 1 chunk of sales.clean" in output
-    assert shop.seen(table) == SORTED
+    assert shop.visible_rows(table) == SORTED
 
 
 def test_a_run_as_json_has_the_outcome_and_its_chunks(shop: Shop) -> None:
@@ -87,10 +87,10 @@ def test_lost_rows_end_with_3_and_a_repair_with_0(shop: Shop) -> None:
     assert "VERIFICATION_FAILED" in output
     assert "classes: missing" in output
     assert "pvdm repair sales.lossy-1 --reason TEXT" in output
-    assert shop.seen(table) == []
+    assert shop.visible_rows(table) == []
     words = ["repair", f"{table}-1", "--reason", "mended", "--small", "--job", "small_jobs:honest"]
     assert shop.command(words)[0] == 0
-    assert shop.seen(table) == SORTED
+    assert shop.visible_rows(table) == SORTED
 
 
 def test_a_job_that_fails_ends_with_4(shop: Shop) -> None:
@@ -189,7 +189,7 @@ def test_a_complete_workload_cannot_be_abandoned(shop: Shop) -> None:
     run(shop, table, "honest")
     code, output = shop.command(["abandon", f"{table}-1", "--reason", "too late", "--json"], Role.OPERATOR)
     assert (code, json.loads(output)["error"]["reason"]) == (4, "workload_moved")
-    assert shop.seen(table) == SORTED
+    assert shop.visible_rows(table) == SORTED
 
 
 @pytest.mark.parametrize("workload_id", ["orders 1", "a/b", "x" * 129, "..", ""])
@@ -206,7 +206,7 @@ def test_a_staged_branch_is_published(shop: Shop) -> None:
     shop.write(ROWS, table, "etl")
     code, output = shop.command(["publish", table, "etl", "--workload-id", "adopted-1"])
     assert code == 0, output
-    assert shop.seen(table) == SORTED
+    assert shop.visible_rows(table) == SORTED
 
 
 def test_a_staged_branch_that_fails_stays_and_is_tried_again_with_a_reason(shop: Shop) -> None:
@@ -219,7 +219,7 @@ def test_a_staged_branch_that_fails_stays_and_is_tried_again_with_a_reason(shop:
     assert "pvdm publish sales.adopted_badly BRANCH --workload-id adopted-2 --reason TEXT" in " ".join(output.split())
     assert "DROP BRANCH `etl`" in " ".join(output.split())
     assert shop.branches(table) == {"etl"}
-    assert shop.seen(table) == []
+    assert shop.visible_rows(table) == []
     shop.write(ROWS, table, "etl_2")
     other = ["publish", table, "etl_2", "--workload-id", "adopted-2"]
     code, output = shop.command([*other, "--json"])
@@ -227,7 +227,7 @@ def test_a_staged_branch_that_fails_stays_and_is_tried_again_with_a_reason(shop:
     code, output = shop.command([*other, "--reason", "the lost row is back"])
     assert code == 0, output
     assert "`pvdm orphans` lists them" in " ".join(output.split())
-    assert shop.seen(table) == SORTED
+    assert shop.visible_rows(table) == SORTED
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,7 @@ def test_the_rows_of_a_correct_job_are_published(shop: Shop) -> None:
     shop.protect(contract("sales.clean"))
     outcome = run(shop, "sales.clean", "clean-1")
     assert isinstance(outcome, Committed), outcome
-    assert shop.seen("sales.clean") == sorted(ROWS, key=repr)
+    assert shop.visible_rows("sales.clean") == sorted(ROWS, key=repr)
     assert outcome.snapshot_id == shop.metadata("sales.clean").current_snapshot_id
 
 
@@ -66,7 +66,7 @@ def test_the_same_call_again_publishes_nothing_twice(shop: Shop) -> None:
     second = run(shop, "sales.again", "again-1", _must_not_run, watch=steps.append)
     assert [step.activity for step in steps] == [Activity.SKIPPED]
     assert _chunk_snapshots(second) == _chunk_snapshots(first)
-    assert shop.seen("sales.again") == sorted(ROWS, key=repr)
+    assert shop.visible_rows("sales.again") == sorted(ROWS, key=repr)
 
 
 def test_dropped_rows_fail_and_consumers_see_nothing(shop: Shop) -> None:
@@ -75,7 +75,7 @@ def test_dropped_rows_fail_and_consumers_see_nothing(shop: Shop) -> None:
     outcome = run(shop, "sales.lossy", "lossy-1", lossy)
     assert isinstance(outcome, VerificationFailed), outcome
     assert (outcome.exit_code, outcome.error.details["classes"]) == (3, "missing")
-    assert shop.seen("sales.lossy") == []
+    assert shop.visible_rows("sales.lossy") == []
     with pytest.raises(VerificationError, match="nothing was published"):
         outcome.require()
     assert eventually(lambda: shop.branches("sales.lossy") == set())
@@ -94,7 +94,7 @@ def test_after_a_failure_only_a_repair_tries_again(shop: Shop) -> None:
     attempt = repaired.chunks[0].attempt
     assert attempt is not None
     assert attempt.number == 2
-    assert shop.seen("sales.repaired") == sorted(ROWS, key=repr)
+    assert shop.visible_rows("sales.repaired") == sorted(ROWS, key=repr)
 
 
 def test_a_failed_job_is_rolled_back_and_the_next_run_continues_at_its_chunk(shop: Shop) -> None:
@@ -119,7 +119,7 @@ def test_a_failed_job_is_rolled_back_and_the_next_run_continues_at_its_chunk(sho
     whole = run(shop, "sales.resumed", "resumed-1", job)
     assert isinstance(whole, Committed), whole
     assert first not in built
-    assert shop.seen("sales.resumed") == sorted(ROWS, key=repr)
+    assert shop.visible_rows("sales.resumed") == sorted(ROWS, key=repr)
 
 
 @pytest.mark.parametrize("how", ["SIGTERM", "SIGINT", "time-out"])
@@ -172,7 +172,7 @@ def test_rows_that_a_job_returns_after_an_interruption_are_not_published(shop: S
     may_end.set()
     assert ended.wait(30)
     assert eventually(lambda: shop.branches(table) == set() and shop.staged_files(table) == [])
-    assert shop.seen(table) == []
+    assert shop.visible_rows(table) == []
 
 
 def test_an_attempt_that_a_killed_run_left_staging_is_rolled_back(shop: Shop) -> None:
@@ -196,7 +196,7 @@ def test_the_next_run_waits_for_staged_chunks_and_does_not_build_them_again(shop
     assert outcome.error.reason == "interrupted"
     assert outcome.error.hint == ("the Steward continues with the staged chunks; the same call continues the workload")
     assert isinstance(run(shop, "sales.waited", "waited-1", _must_not_run), Committed)
-    assert shop.seen("sales.waited") == sorted(ROWS, key=repr)
+    assert shop.visible_rows("sales.waited") == sorted(ROWS, key=repr)
 
 
 def test_a_run_that_is_interrupted_before_any_hand_in_does_not_say_that_the_steward_continues(
@@ -217,7 +217,7 @@ def test_all_chunks_are_published_together_if_the_contract_says_so(shop: Shop) -
     shown: list[list[Row]] = []
 
     def read_then_build(spark: object, chunk: Chunk) -> pa.Table:
-        shown.append(shop.seen("sales.whole"))
+        shown.append(shop.visible_rows("sales.whole"))
         return honest(spark, chunk)
 
     outcome = run(shop, "sales.whole", "whole-1", read_then_build)
@@ -225,7 +225,7 @@ def test_all_chunks_are_published_together_if_the_contract_says_so(shop: Shop) -
     assert len(shown) > 1
     assert shown == [[] for _ in shown]
     assert len({each.attempt.snapshot_id for each in outcome.chunks}) == 1
-    assert shop.seen("sales.whole") == sorted(ROWS, key=repr)
+    assert shop.visible_rows("sales.whole") == sorted(ROWS, key=repr)
 
 
 def test_an_overwrite_replaces_only_its_declared_partition(shop: Shop) -> None:
@@ -243,7 +243,7 @@ def test_an_overwrite_replaces_only_its_declared_partition(shop: Shop) -> None:
     with Coordinator(shop.steward) as coordinator:
         outcome = coordinator.execute_workload("days-1", build_day, table="sales.days", date=date(2026, 11, 14))
         assert isinstance(outcome, Committed), outcome
-        assert shop.seen("sales.days") == sorted([(9, "2026-11-13", "old"), *ROWS[2:]], key=repr)
+        assert shop.visible_rows("sales.days") == sorted([(9, "2026-11-13", "old"), *ROWS[2:]], key=repr)
         empty = coordinator.execute_workload("days-2", build_day, table="sales.days", date="2026-11-12")
         assert isinstance(empty, Committed), empty
 
@@ -255,7 +255,7 @@ def test_a_branch_that_was_staged_without_an_attempt_is_published(shop: Shop) ->
     with Coordinator(shop.steward) as coordinator:
         outcome = coordinator.publish("adopted-1", "sales.adopted", "etl_1")
     assert isinstance(outcome, Committed), outcome
-    assert shop.seen("sales.adopted") == sorted(ROWS, key=repr)
+    assert shop.visible_rows("sales.adopted") == sorted(ROWS, key=repr)
 
 
 def test_only_the_contract_that_protects_the_table_is_accepted(shop: Shop) -> None:
@@ -340,7 +340,7 @@ def test_the_job_of_the_client_page_is_published(shop: Shop) -> None:
     with Coordinator(shop.steward) as coordinator:
         outcome = coordinator.execute_workload("paged-1", names["build"], table="sales.paged", day="2026-11-14")
     assert isinstance(outcome, Committed), outcome
-    assert shop.seen("sales.paged") == sorted(ROWS[2:], key=repr)
+    assert shop.visible_rows("sales.paged") == sorted(ROWS[2:], key=repr)
 
 
 def test_only_a_producer_runs_workloads(shop: Shop) -> None:

@@ -50,7 +50,7 @@ def test_a_run_ends_when_the_gate_refuses_one_of_the_chunks_that_it_waits_for(
         assert refused.error.details["chunk"] == "day=2026-11-14"
         repaired = coordinator.repair("together-1", build_right, reason="the lists were lost")
     assert isinstance(repaired, Committed), repaired
-    assert shop.seen(TABLE) == sorted(ROWS, key=repr)
+    assert shop.visible_rows(TABLE) == sorted(ROWS, key=repr)
 
 
 def empty_lists(shop: Shop, chunk_id: str) -> None:

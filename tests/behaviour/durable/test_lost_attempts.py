@@ -158,7 +158,7 @@ def test_a_run_whose_attempt_a_second_run_took_over_reports_it(shop: Shop, then:
     assert (first.exit_code, first.error.reason) == (4, "attempt_taken_over")
     assert first.error.message == "another run took attempt 1 at chunk all over"
     assert "fix the job" not in str(first.to_json())
-    assert shop.seen(table) == sorted(ROWS, key=repr)
+    assert shop.visible_rows(table) == sorted(ROWS, key=repr)
 
 
 def test_a_run_that_is_taken_over_before_its_hand_in_reports_it(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -55,7 +55,7 @@ def test_an_overwrite_that_waited_does_not_replace_newer_rows(shop: Shop) -> Non
     assert "; if the cause was removed meanwhile, for example by a migration: pvdm repair one " in str(
         outcome.error.hint
     )
-    assert shop.seen("sales.days") == [FIRST, LATE]
+    assert shop.visible_rows("sales.days") == [FIRST, LATE]
 
 
 def test_an_overwrite_that_waited_replaces_older_rows_even_if_another_day_is_newer(shop: Shop) -> None:

@@ -73,7 +73,7 @@ def test_a_run_continues_if_its_token_is_rotated_while_the_job_stages(producer: 
 
     outcome = producer.run("rotated", job)
     assert isinstance(outcome, Committed), outcome
-    assert producer.shop.seen("sales.rotated") == sorted(ROWS, key=repr)
+    assert producer.shop.visible_rows("sales.rotated") == sorted(ROWS, key=repr)
 
 
 def test_a_run_whose_new_token_is_revoked_too_ends_and_names_the_token(producer: Producer) -> None:
@@ -86,7 +86,7 @@ def test_a_run_whose_new_token_is_revoked_too_ends_and_names_the_token(producer:
     assert caught.value.reason == "token_revoked"
     assert "STAGING" in caught.value.message
     assert "the same call" in str(caught.value.hint)
-    assert producer.shop.seen("sales.revoked") == []
+    assert producer.shop.visible_rows("sales.revoked") == []
 
 
 def test_a_catalog_that_refuses_sparks_token_is_reported_and_not_the_job(producer: Producer) -> None:

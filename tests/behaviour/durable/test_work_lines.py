@@ -88,10 +88,10 @@ def test_the_lines_of_a_waiting_job_and_of_one_with_a_bug_name_table_and_workloa
 def test_every_line_about_a_job_has_all_facts_and_no_value_of_a_row(shop: Shop, lines: LogLines) -> None:
     run(shop, "orders-1", ROWS[:2])
     run(shop, "orders-2", ROWS)
-    job_lines = [each for each in lines.found if each["event"].startswith("job_") and each["job"] != "settle"]
+    job_lines = [each for each in lines.parsed if each["event"].startswith("job_") and each["job"] != "settle"]
     assert job_lines
     assert [each for each in job_lines if not each.keys() >= FACTS] == []
-    assert not [each for each in lines.found if "Ulm" in json.dumps(each) or "2026-11-13" in json.dumps(each)]
+    assert not [each for each in lines.parsed if "Ulm" in json.dumps(each) or "2026-11-13" in json.dumps(each)]
 
 
 def test_a_line_has_empty_facts_if_the_ledger_cannot_be_read(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,7 +45,7 @@ def publish_after_planting(house: House, plant_manifests: Plant, *, copied: bool
 
 
 def live_entries_of_main(house: House) -> list[ManifestEntry]:
-    metadata = house.found().metadata
+    metadata = house.table_state().metadata
     assert metadata.current_snapshot is not None
     return list(live_entries(metadata, metadata.current_snapshot, house.files))
 
@@ -99,14 +99,14 @@ def row_ids_ahead(house: House) -> list[str]:
 
 def row_ids_ahead_of_an_entry(house: House) -> list[str]:
     """The same, with the row ids in the entry itself."""
-    house.commit(house.written(f"{house.found().metadata.location}/data/before", [(1, 1, "Ulm")]), "main")
+    house.commit(house.write_files(f"{house.table_state().metadata.location}/data/before", [(1, 1, "Ulm")]), "main")
     file = live(house)[0].data_file
     return plant(house, [Planted([existing(replace(file, first_row_id=50), 1)])])
 
 
 def row_ids_twice(house: House) -> list[str]:
     """Two files with the same row ids."""
-    house.commit(house.written(f"{house.found().metadata.location}/data/before", [(1, 1, "Ulm")]), "main")
+    house.commit(house.write_files(f"{house.table_state().metadata.location}/data/before", [(1, 1, "Ulm")]), "main")
     before = live(house)
     return plant(house, [Planted(before), Planted([added(data_file(house, 2))], listed={FIRST_ROW_ID: 0})])
 
@@ -159,7 +159,7 @@ def test_overwriting_an_old_manifest_after_a_publication_does_not_change_main(
     assert publish_after_planting(house, plant_manifests, copied=copied, version=version) == "published"
     overwrite(house, paths[0], [added(data_file(house, 98)), added(data_file(house, 99))])
     assert house.rows() == [1, 2, 3]
-    metadata, vault = house.found().metadata, house.vault.root.child(house.found().row.table_uuid)
+    metadata, vault = house.table_state().metadata, house.vault.root.child(house.table_state().row.table_uuid)
     head = metadata.current_snapshot
     assert head is not None
     shown = [str(head.manifest_list), *(each.manifest_path for each in listed_manifests(metadata, head, house.files))]

@@ -43,14 +43,14 @@ def doubt_in_table(house: House, attempt: Any) -> str:
 
 
 def ids_read_by_pyiceberg(house: House) -> list[int]:
-    table = StaticTable.from_metadata(house.found().row.pointer.location)
+    table = StaticTable.from_metadata(house.table_state().row.pointer.location)
     found: list[Any] = table.scan().to_arrow()["id"].to_pylist()
     return sorted(found)
 
 
 def facts_of_files(house: House) -> set[tuple[Any, ...]]:
     """What the manifests say of every live file, whichever manifest says it."""
-    metadata = house.found().metadata
+    metadata = house.table_state().metadata
     assert metadata.current_snapshot is not None
     return {
         (
@@ -111,7 +111,7 @@ def test_protecting_a_table_again_binds_its_manifests_as_they_are_then(house: Ho
     manifest, _ = make_table_with_two_files(house)
     house.protect()
     overwrite(house, manifest, [added(data_file(house, 98)), added(data_file(house, 99))])
-    row = house.found().row
+    row = house.table_state().row
     house.transact(lambda unit: tables.protect(unit, row, None))
     house.protect()
     publish_attempt(house, house.proved("one", NEW))
@@ -156,7 +156,7 @@ def _watch_reads(monkeypatch: pytest.MonkeyPatch, instead: Callable[[str, int], 
 
 
 def other_spec(house: House) -> list[str]:
-    metadata = house.found().metadata
+    metadata = house.table_state().metadata
     header = header_of(metadata, 0, ManifestContent.DATA)
     (field,) = header.spec.fields
     spec = replace(header.spec, fields=(replace(field, source_ids=(1,)),))
@@ -166,7 +166,7 @@ def other_spec(house: House) -> list[str]:
 
 
 def other_types(house: House) -> list[str]:
-    metadata = house.found().metadata
+    metadata = house.table_state().metadata
     header = header_of(metadata, 0, ManifestContent.DATA)
     text = header.schema_text.replace('"type":"date"', '"type":"int"')
     return plant(house, [Planted([added(data_file(house, 1))], header=replace(header, schema_text=text))])
@@ -242,7 +242,7 @@ def test_a_protection_that_was_interrupted_while_it_read_can_be_repeated(
 
 def position_deletes(house: House, path: str) -> DataFile:
     """A delete file of the first row of a data file."""
-    place = file_at(f"{house.found().metadata.location}/data/deletes-{house.number()}.parquet")
+    place = file_at(f"{house.table_state().metadata.location}/data/deletes-{house.number()}.parquet")
     place.parent.mkdir(parents=True, exist_ok=True)
     fields: Any = [
         pa.field("file_path", pa.string(), False, {"PARQUET:field_id": "2147483546"}),
@@ -280,7 +280,7 @@ def test_a_table_with_history_and_deletes_shows_the_same_rows_in_pyiceberg(
     publish_attempt(house, house.proved("one", NEW, copied=copied))
     assert ids_read_by_pyiceberg(house) == sorted([*rows, 3])
     assert before <= facts_of_files(house)
-    summary = house.found().metadata.current_snapshot
+    summary = house.table_state().metadata.current_snapshot
     assert summary is not None
     assert summary.summary["total-records"] == "5"
     assert summary.summary["total-delete-files"] == ("1" if version == 2 else "0")
@@ -322,7 +322,7 @@ def test_files_of_an_older_partition_spec_keep_their_partitions(house: House, ve
     house.scene.make("orders", version=version)
     house.commit([data_file(house, 1)], "main")
     house.scene.commit(BY_TOWN)
-    (field,) = header_of(house.found().metadata, 1, ManifestContent.DATA).spec.fields
+    (field,) = header_of(house.table_state().metadata, 1, ManifestContent.DATA).spec.fields
     by_town = replace(data_file(house, 2), partition=IdMap([(field.field_id, "Ulm")]))
     house.commit([by_town], "main")
     house.scene.commit(WITHOUT_TOWN if dropped else WITHOUT_TOWN[:1])
@@ -331,7 +331,7 @@ def test_files_of_an_older_partition_spec_keep_their_partitions(house: House, ve
     if not dropped:
         publish_attempt(house, house.proved("one", NEW))
     else:
-        metadata = house.found().metadata
+        metadata = house.table_state().metadata
         written = next_snapshot(
             metadata,
             SnapshotChange((), frozenset(), {}),
@@ -345,7 +345,7 @@ def test_files_of_an_older_partition_spec_keep_their_partitions(house: House, ve
         for file in written.files:
             file_at(file.location).parent.mkdir(parents=True, exist_ok=True)
             file_at(file.location).write_bytes(file.data)
-        row = house.found().row
+        row = house.table_state().row
         house.transact(lambda unit: tables.protect(unit, row, None))
         house.scene.commit(list(written.updates))  # type: ignore[arg-type]
     assert before <= facts_of_files(house)
@@ -364,7 +364,7 @@ def test_many_files_are_protected_quickly_and_read_once(house: House, monkeypatc
     reads = _watch_reads(monkeypatch, lambda *_: None)
     publish_attempt(house, first)
     assert set(paths) <= set(reads)
-    metadata = house.found().metadata
+    metadata = house.table_state().metadata
     assert metadata.current_snapshot is not None
     listed = listed_manifests(metadata, metadata.current_snapshot, house.files)
     assert sum((each.existing_files_count or 0) for each in listed) == 1_000
@@ -396,7 +396,7 @@ def test_the_audit_reports_a_manifest_of_the_vault_that_was_overwritten(house: H
     house.protect()
     house.open("one", ["a", "b"])
     publish_attempt(house, house.proved("one", NEW, chunk_id="a", opened=False))
-    metadata = house.found().metadata
+    metadata = house.table_state().metadata
     assert metadata.current_snapshot is not None
     taken_over = next(
         each

@@ -24,4 +24,4 @@ def test_an_append_shows_its_rows_beside_the_earlier_ones(house: House, version:
     done = validate_then_commit(house.proposal(attempt), house.gate())
     assert house.rows() == [1, 2, 3]
     assert house.state_of(attempt) == "COMMITTED"
-    assert done.shown.new_snapshot_id == house.found().metadata.current_snapshot_id
+    assert done.shown.new_snapshot_id == house.table_state().metadata.current_snapshot_id

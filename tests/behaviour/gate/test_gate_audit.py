@@ -22,8 +22,8 @@ OLD: Sequence[Row] = [(1, 1, "Ulm"), (2, 2, "Bonn")]
 def protect_with_rows(house: House, text: str | None = None, *, version: int = 2) -> None:
     """Make the table with two rows, and protect it."""
     house.scene.make("orders", version=version)
-    place = f"{house.found().metadata.location}/data/before"
-    house.commit(house.written(place, OLD), "main")
+    place = f"{house.table_state().metadata.location}/data/before"
+    house.commit(house.write_files(place, OLD), "main")
     house.stand.time.pass_by(SECOND)
     house.contracts["orders"] = text or contract()
     house.scene.protect(house.scene.protection("orders", contract=house.contracts["orders"]))
@@ -74,10 +74,10 @@ def test_a_publication_before_a_migration_of_the_contract_alone_stays_proved(hou
     protect_with_rows(house)
     house.open("one", source=house.source())
     publish_attempt(house, house.proved("one", [(3, 3, "Ulm")], opened=False))
-    shown = house.found().row.pointer.location
+    shown = house.table_state().row.pointer.location
     house.contracts["orders"] = contract() + "limits:\n  chunks: 7\n"
     house.scene.migrate(house.scene.migration([], contract=house.contracts["orders"]))
-    assert house.found().metadata.metadata_log[-1].metadata_file == shown
+    assert house.table_state().metadata.metadata_log[-1].metadata_file == shown
     report = audit_orders(house)
     assert (codes(report), standings(report)) == (set(), [BEFORE, OK])
 
@@ -87,7 +87,7 @@ def test_publications_expire_old_history_and_the_audit_holds(house: House) -> No
     house.open("one", list("abcde"))
     for number, chunk in enumerate("abcde"):
         publish_attempt(house, house.proved("one", [(number, 3, "Ulm")], chunk_id=chunk, opened=False))
-    metadata = house.found().metadata
+    metadata = house.table_state().metadata
     assert [each.sequence_number for each in metadata.ancestry(metadata.current_snapshot_id or 0)] == [10, 8, 6]
     assert house.rows() == [0, 1, 2, 3, 4]
     report = audit_orders(house)
@@ -101,10 +101,10 @@ def test_history_stays_as_far_back_as_a_tag(house: House) -> None:
     for number, chunk in enumerate("abcd"):
         publish_attempt(house, house.proved("one", [(number, 3, "Ulm")], chunk_id=chunk, opened=False))
         if chunk == "b":
-            head = house.found().metadata.current_snapshot_id or 0
+            head = house.table_state().metadata.current_snapshot_id or 0
             change = Change(("sales",), "orders", (), [set_ref("v1", head, "tag")])
             house.notary.catalog.commits.commit(house.scene.grant(Role.OPERATOR), [change])
-    metadata = house.found().metadata
+    metadata = house.table_state().metadata
     shown = [each.snapshot_id for each in metadata.ancestry(metadata.current_snapshot_id or 0)]
     assert shown[-1] == metadata.refs["v1"].snapshot_id
     assert len(shown) == 3

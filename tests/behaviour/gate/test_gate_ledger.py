@@ -36,7 +36,7 @@ from tests.support.stores.places import file_at
 def test_bytes_that_were_swapped_after_the_verdict_are_not_published(orders: House) -> None:
     attempt = orders.proved("w", NEW)
     (path, *_) = sorted(file_at(attempt.prefix).rglob("*.parquet"))
-    other = orders.written(f"{attempt.prefix}/other", [(999, 1, "Ulm")])[0]
+    other = orders.write_files(f"{attempt.prefix}/other", [(999, 1, "Ulm")])[0]
     path.write_bytes(file_at(other.file_path).read_bytes())
     assert code_and_check(refusal(orders, lambda: publish(orders, attempt))) == ("published_bytes_changed", 10)
 
@@ -85,10 +85,10 @@ def test_a_proof_publishes_once(orders: House, monkeypatch: pytest.MonkeyPatch) 
 
 def test_the_commit_that_publishes_a_branch_removes_it(orders: House) -> None:
     attempt = orders.proved("w", NEW)
-    before = orders.found()
+    before = orders.table_state()
     staged = before.metadata.refs[attempt.branch].snapshot_id
     validate_then_commit(orders.proposal(attempt), orders.gate())
-    after = orders.found()
+    after = orders.table_state()
     assert after.row.revision == before.row.revision + 1
     assert attempt.branch not in after.metadata.refs
     assert after.metadata.snapshot(staged) is None
@@ -97,11 +97,11 @@ def test_the_commit_that_publishes_a_branch_removes_it(orders: House) -> None:
 
 def test_a_staged_snapshot_that_another_branch_has_stays(orders: House) -> None:
     attempt = orders.proved("w", NEW)
-    staged = orders.found().metadata.refs[attempt.branch].snapshot_id
+    staged = orders.table_state().metadata.refs[attempt.branch].snapshot_id
     change = Change(("sales",), "orders", (), [set_ref("other", staged)])
     orders.notary.catalog.commits.commit(orders.scene.grant(Role.OPERATOR), [change])
     validate_then_commit(orders.proposal(attempt), orders.gate())
-    assert orders.found().metadata.refs["other"].snapshot_id == staged
+    assert orders.table_state().metadata.refs["other"].snapshot_id == staged
 
 
 def test_an_attempt_that_was_rolled_back_meanwhile_is_not_published(orders: House) -> None:
@@ -180,7 +180,7 @@ class TargetWithMore:
 def test_a_publication_that_would_change_anything_else_is_refused(orders: House, more: Doc) -> None:
     attempt, other = orders.proved("w", NEW), orders.proved("other", [(9, 9, "Jena")])
     ref = {"ref-name": other.branch} if more.get("ref-name") == "pvdm_*" else {}
-    head = {"snapshot-id": orders.found().metadata.current_snapshot_id} if "snapshot-id" in more else {}
+    head = {"snapshot-id": orders.table_state().metadata.current_snapshot_id} if "snapshot-id" in more else {}
     gate = orders.gate()
     gate_with_more = replace(gate, target=TargetWithMore(gate.target, {**more, **ref, **head}))
     proposal = orders.proposal(attempt)
@@ -193,7 +193,7 @@ def test_a_publication_that_would_remove_a_snapshot_of_another_ref_is_refused(
     orders: House, which: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     attempt, other = orders.proved("w", NEW), orders.proved("other", [(9, 9, "Jena")])
-    metadata = orders.found().metadata
+    metadata = orders.table_state().metadata
     held = metadata.current_snapshot_id if which == "of main" else metadata.refs[other.branch].snapshot_id
     removal = BranchRemoval((attempt.branch,), (held or 0,))
     monkeypatch.setattr(BranchRemoval, "plan", lambda *_: removal)
@@ -221,10 +221,10 @@ def test_a_publication_that_is_not_shown_as_written_gets_no_receipt(orders: Hous
 
 def test_a_publication_whose_pointer_is_set_back_gets_no_receipt(orders: House) -> None:
     attempt = orders.proved("w", NEW)
-    before = orders.found().row
+    before = orders.table_state().row
 
     def set_back() -> None:
-        now = orders.found().row
+        now = orders.table_state().row
         orders.transact(lambda unit: tables.swap(unit, now, before.pointer))
 
     with fault.armed("catalog.after_swap", fault.Call(set_back)), pytest.raises(StateUnknownError) as caught:

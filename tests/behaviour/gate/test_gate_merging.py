@@ -30,14 +30,14 @@ def append(house: House, chunks: str) -> None:
 
 
 def manifests_of_main(house: House) -> tuple[ManifestFile, ...]:
-    metadata = house.found().metadata
+    metadata = house.table_state().metadata
     assert metadata.current_snapshot is not None
     return listed_manifests(metadata, metadata.current_snapshot, house.files)
 
 
 def numbers_of_files(house: House) -> dict[str, tuple[int | None, int | None, int | None, int | None]]:
     """Snapshot id, sequence numbers and first row id of every live file."""
-    metadata = house.found().metadata
+    metadata = house.table_state().metadata
     assert metadata.current_snapshot is not None
     return {
         entry.data_file.file_path: (

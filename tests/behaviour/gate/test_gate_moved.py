@@ -25,7 +25,7 @@ from tests.support.catalog.core import to_ref
 from tests.support.gate.approvals import SALES
 from tests.support.gate.protected_tables import Doc, House, Row, contract, day, house_at
 from tests.support.ledger.databases import memory_folder
-from tests.support.stores.places import file_at, where
+from tests.support.stores.places import file_at, location_of
 
 BEFORE: Sequence[Row] = [(1, 1, "Ulm"), (2, 2, "Bonn")]
 FIRST_DAY = {"day": "2026-11-01"}
@@ -100,7 +100,9 @@ def test_an_overwrite_of_a_part_that_another_replaced_goes_back_to_verification(
 def test_an_overwrite_of_a_part_that_got_new_rows_is_refused(house: House) -> None:
     house.table(rows=BEFORE, text=contract(operation="overwrite"))
     attempt = house.proved("one", [(11, 1, "Ulm")], removed=house.paths())
-    commit_unprotected(house, house.written(f"{house.found().metadata.location}/data/later", [(5, 5, "Bonn")]))
+    commit_unprotected(
+        house, house.write_files(f"{house.table_state().metadata.location}/data/later", [(5, 5, "Bonn")])
+    )
     with pytest.raises(VerificationError) as caught:
         publish(house, attempt)
     assert (caught.value.reason, house.rows()) == ("boundary_moved", [1, 2, 5])
@@ -114,13 +116,13 @@ def commit_unprotected(house: House, files: Sequence[DataFile]) -> None:
 
 def commit_deletes(house: House, path: str, branch: str = "main") -> None:
     """Commit a snapshot that deletes rows of this file, as an engine with merge-on-read writes it."""
-    metadata = house.found().metadata
+    metadata = house.table_state().metadata
     head = metadata.snapshot(metadata.refs[branch].snapshot_id)
     assert head is not None
     place = file_at(metadata.location) / "metadata"
     snapshot_id = 8_000_000 + house.number()
     file = DataFile(
-        file_path=where(place / f"{snapshot_id}-deletes.parquet"),
+        file_path=location_of(place / f"{snapshot_id}-deletes.parquet"),
         file_format="PARQUET",
         record_count=1,
         file_size_in_bytes=100,
@@ -141,7 +143,7 @@ def commit_deletes(house: House, path: str, branch: str = "main") -> None:
         ),
         [
             *listed_manifests(metadata, head, house.files),
-            written.list_entry(where(place / f"{snapshot_id}-d0.avro"), snapshot_id),
+            written.list_entry(location_of(place / f"{snapshot_id}-d0.avro"), snapshot_id),
         ],
     )
     (place / f"snap-{snapshot_id}.avro").write_bytes(listed.data)
@@ -150,7 +152,7 @@ def commit_deletes(house: House, path: str, branch: str = "main") -> None:
         "parent-snapshot-id": head.snapshot_id,
         "sequence-number": metadata.next_sequence_number,
         "timestamp-ms": house.scene.now // 1_000,
-        "manifest-list": where(place / f"snap-{snapshot_id}.avro"),
+        "manifest-list": location_of(place / f"snap-{snapshot_id}.avro"),
         "schema-id": metadata.current_schema_id,
         "summary": {"operation": "delete", "total-delete-files": "1", "total-position-deletes": "1"},
     }
@@ -160,7 +162,7 @@ def commit_deletes(house: House, path: str, branch: str = "main") -> None:
 
 @contextlib.contextmanager
 def without_protection(house: House) -> Iterator[None]:
-    row = house.found().row
+    row = house.table_state().row
     house.transact(lambda unit: tables.protect(unit, row, None))
     yield
     house.scene.protect(house.scene.protection("orders", contract=house.contracts["orders"]))
@@ -181,7 +183,7 @@ def test_a_branch_that_deletes_rows_is_not_published(house: House) -> None:
     house.table(rows=BEFORE)
     house.open("one")
     attempt = house.attempt("one")
-    base = house.found().metadata.current_snapshot_id
+    base = house.table_state().metadata.current_snapshot_id
     files = house.stage(attempt, [(3, 3, "Ulm")])
     commit_deletes(house, house.paths(of_day=1)[0], attempt.branch)
     house.prove(attempt, files, base)
@@ -196,7 +198,7 @@ def test_an_overwrite_removes_the_delete_files_of_the_files_it_removes(house: Ho
     with without_protection(house):
         commit_deletes(house, gone)
     publish(house, house.proved("one", [(11, 1, "Ulm")], removed=[gone]))
-    metadata = house.found().metadata
+    metadata = house.table_state().metadata
     head = metadata.current_snapshot
     assert head is not None
     kinds = [entry.data_file.content for entry in live_entries(metadata, head, house.files)]
@@ -212,9 +214,9 @@ def test_an_overwrite_without_rows_empties_its_partition(house: House) -> None:
 
 def test_a_chunk_without_rows_publishes_an_empty_snapshot(house: House) -> None:
     house.table(rows=BEFORE)
-    before = house.found().metadata.current_snapshot_id
+    before = house.table_state().metadata.current_snapshot_id
     publish(house, house.proved("one", []))
-    head = house.found().metadata.current_snapshot
+    head = house.table_state().metadata.current_snapshot
     assert head is not None
     assert (house.rows(), head.parent_id) == ([1, 2], before)
 
@@ -222,7 +224,7 @@ def test_a_chunk_without_rows_publishes_an_empty_snapshot(house: House) -> None:
 def test_a_chunk_without_rows_publishes_on_an_empty_table_too(house: House) -> None:
     house.table()
     publish(house, house.proved("one", []))
-    assert (house.rows(), house.found().metadata.current_snapshot is None) == ([], False)
+    assert (house.rows(), house.table_state().metadata.current_snapshot is None) == ([], False)
 
 
 @pytest.mark.parametrize("version", [2, 3])
@@ -236,7 +238,7 @@ def test_files_that_stay_keep_their_sequence_numbers_and_row_ids(house: House, v
 
 
 def numbers_by_day(house: House) -> dict[object, tuple[object, ...]]:
-    metadata = house.found().metadata
+    metadata = house.table_state().metadata
     head = metadata.current_snapshot
     assert head is not None
     return {
@@ -251,11 +253,11 @@ def numbers_by_day(house: House) -> dict[object, tuple[object, ...]]:
 
 def test_a_publication_keeps_the_retention_of_main(house: House) -> None:
     house.scene.make()
-    files = house.written(f"{house.found().metadata.location}/data/before", BEFORE)
+    files = house.write_files(f"{house.table_state().metadata.location}/data/before", BEFORE)
     house.commit(files, "main")
     keep = {"action": "set-snapshot-ref", "ref-name": "main", "type": "branch", "max-snapshot-age-ms": 77}
-    house.scene.commit([{**keep, "snapshot-id": house.found().metadata.current_snapshot_id}])
+    house.scene.commit([{**keep, "snapshot-id": house.table_state().metadata.current_snapshot_id}])
     house.contracts["orders"] = contract()
     house.scene.protect(house.scene.protection(contract=contract()))
     publish(house, house.proved("one", [(3, 3, "Ulm")]))
-    assert house.found().metadata.refs["main"].max_snapshot_age_ms == 77
+    assert house.table_state().metadata.refs["main"].max_snapshot_age_ms == 77

@@ -75,7 +75,7 @@ def test_an_approved_source_replaces_the_old_one_and_the_step_log_says_so(house:
     house.contracts["orders"] = with_source_uuid(contract(), approved)
     house.scene.migrate(house.scene.migration([], contract=house.contracts["orders"]))
     publish_day(house, prove_day(house, "two", 6, approved), 6)
-    target = house.found().row.table_uuid
+    target = house.table_state().row.table_uuid
     with house.notary.ledger.read() as unit:
         assert claims.find_source(unit, target, "raw.orders") == approved
         (before, after) = events.history(unit, "target_sources", f"{target}/raw.orders", count=2)

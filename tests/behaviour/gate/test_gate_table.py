@@ -98,7 +98,7 @@ def test_a_proof_about_other_storage_than_the_contracts_publishes_nothing(house:
 def test_the_contract_is_checked_again_in_the_transaction(orders: House, monkeypatch: pytest.MonkeyPatch) -> None:
     """The swap compares the whole row. Without this comparison the gate must still notice another contract."""
     attempt = orders.proved("w", NEW)
-    row = orders.found().row
+    row = orders.table_state().row
 
     def migrate() -> None:
         orders.transact(lambda unit: tables.protect(unit, row, fixed("another contract")))
@@ -111,7 +111,7 @@ def test_the_contract_is_checked_again_in_the_transaction(orders: House, monkeyp
     with fault.armed("gate.after_files", fault.Call(migrate)), pytest.raises(VerificationError) as caught:
         publish(orders, attempt)
     assert code_and_check(caught.value) == ("proof_wrong_contract", 5)
-    assert orders.found().row.pointer == row.pointer
+    assert orders.table_state().row.pointer == row.pointer
 
 
 # 7: the table's structure
@@ -203,7 +203,7 @@ def test_a_file_that_no_proof_names_is_not_published(orders: House) -> None:
 
     orders.open("w")
     attempt = orders.attempt("w")
-    base = orders.found().metadata.current_snapshot_id
+    base = orders.table_state().metadata.current_snapshot_id
     files = orders.stage(attempt, NEW)
     orders.prove(attempt, files, base, changed=with_one_file, listed=[_first_of(files)])
     assert code_and_check(refusal(orders, lambda: publish(orders, attempt))) == ("proof_wrong_files", 9)
@@ -217,9 +217,9 @@ def test_a_verified_manifest_with_a_file_that_no_proof_names_is_refused(orders: 
     """The manifest lists a file that was never staged, beside the verified ones."""
     orders.open("w")
     attempt = orders.attempt("w")
-    base = orders.found().metadata.current_snapshot_id
+    base = orders.table_state().metadata.current_snapshot_id
     files = orders.stage(attempt, NEW)
-    more = orders.written(f"{attempt.prefix}/data", [(66, 6, "Ulm")])
+    more = orders.write_files(f"{attempt.prefix}/data", [(66, 6, "Ulm")])
     orders.prove(attempt, files, base, listed=[*files, *more])
     assert code_and_check(refusal(orders, lambda: publish(orders, attempt))) == ("proof_wrong_files", 9)
 
@@ -227,7 +227,7 @@ def test_a_verified_manifest_with_a_file_that_no_proof_names_is_refused(orders: 
 def test_a_verified_manifest_with_another_row_count_is_refused(orders: House) -> None:
     orders.open("w")
     attempt = orders.attempt("w")
-    base = orders.found().metadata.current_snapshot_id
+    base = orders.table_state().metadata.current_snapshot_id
     files = orders.stage(attempt, NEW)
     orders.prove(attempt, files, base, listed=[replace(file, record_count=file.record_count + 1) for file in files])
     assert code_and_check(refusal(orders, lambda: publish(orders, attempt))) == ("proof_wrong_rows", 9)
@@ -236,8 +236,8 @@ def test_a_verified_manifest_with_another_row_count_is_refused(orders: House) ->
 def test_a_file_outside_the_attempts_folder_is_not_published(orders: House) -> None:
     orders.open("w")
     attempt = orders.attempt("w")
-    base = orders.found().metadata.current_snapshot_id
-    files = orders.written(f"{orders.found().metadata.location}/data/others", NEW)
+    base = orders.table_state().metadata.current_snapshot_id
+    files = orders.write_files(f"{orders.table_state().metadata.location}/data/others", NEW)
     orders.commit(files, attempt.branch, by=STEWARD_GRANT)
     orders.prove(attempt, files, base)
     assert code_and_check(refusal(orders, lambda: publish(orders, attempt))) == ("published_path_outside", 9)
@@ -246,7 +246,7 @@ def test_a_file_outside_the_attempts_folder_is_not_published(orders: House) -> N
 def test_a_producers_own_file_is_not_published_where_the_proof_says_copied(orders: House) -> None:
     orders.open("w")
     attempt = orders.attempt("w")
-    base = orders.found().metadata.current_snapshot_id
+    base = orders.table_state().metadata.current_snapshot_id
     orders.prove(attempt, orders.stage(attempt, NEW), base, storage=Storage.COPIED)
     assert code_and_check(refusal(orders, lambda: publish(orders, attempt))) == ("published_path_outside", 9)
 
@@ -264,8 +264,8 @@ def test_a_file_behind_a_link_is_not_published(orders: House) -> None:
 def test_one_file_under_two_names_is_not_published_twice(orders: House) -> None:
     orders.open("w")
     attempt = orders.attempt("w")
-    base = orders.found().metadata.current_snapshot_id
-    (file,) = orders.written(f"{attempt.prefix}/data", NEW[:1])
+    base = orders.table_state().metadata.current_snapshot_id
+    (file,) = orders.write_files(f"{attempt.prefix}/data", NEW[:1])
     both = (file, replace(file, file_path=file.file_path.replace("file:///", "file:/")))
     orders.commit(both, attempt.branch, by=STEWARD_GRANT)
     orders.prove(attempt, both, base)
@@ -276,7 +276,7 @@ def test_an_append_that_removes_files_is_refused(orders: House) -> None:
     gone = orders.paths(of_day=1)
     orders.open("w")
     attempt = orders.attempt("w")
-    base = orders.found().metadata.current_snapshot_id
+    base = orders.table_state().metadata.current_snapshot_id
     files = orders.stage(attempt, NEW, removed=gone)
     orders.prove(attempt, files, base)
     assert code_and_check(refusal(orders, lambda: publish(orders, attempt))) == ("proof_wrong_removals", 9)

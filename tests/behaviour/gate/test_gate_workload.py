@@ -58,7 +58,7 @@ def test_all_chunks_show_at_once_by_one_snapshot(house: House) -> None:
     found = prove_all(house)
     done = validate_then_commit(house.proposal(*found), house.gate())
     assert house.rows() == [1, 2, 10, 11, 12]
-    head = house.found().metadata.current_snapshot
+    head = house.table_state().metadata.current_snapshot
     assert head is not None
     assert (head.snapshot_id, head.parent_id) == (done.shown.new_snapshot_id, done.shown.old_snapshot_id)
     assert {house.state_of(attempt) for attempt in found} == {"COMMITTED"}
@@ -186,7 +186,7 @@ def test_one_bad_chunk_keeps_all_back_and_is_named(house: House) -> None:
 
 def test_one_file_is_not_published_by_two_chunks(house: House) -> None:
     """The second chunk's branch adds the first one's file, and its proof says so."""
-    base = house.found().metadata.current_snapshot_id
+    base = house.table_state().metadata.current_snapshot_id
     first = house.attempt("w", "a")
     files = house.stage(first, [(10, 3, "Ulm")])
     house.prove(first, files, base)

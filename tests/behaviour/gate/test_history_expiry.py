@@ -46,11 +46,11 @@ def crash(house: House, attempt: Attempt) -> int:
         house.publishing().publish("one", [attempt.attempt_id])
     house.stand.reopen()
     house.stand.time.pass_by(SECOND)
-    return house.found().metadata.current_snapshot_id or 0
+    return house.table_state().metadata.current_snapshot_id or 0
 
 
 def snapshots_of_main(house: House) -> list[int]:
-    metadata = house.found().metadata
+    metadata = house.table_state().metadata
     return [each.snapshot_id for each in metadata.ancestry(metadata.current_snapshot_id or 0)]
 
 
@@ -167,11 +167,13 @@ def spoil(path: Path, *, gone: bool) -> None:
 
 def commit_past_the_gate(house: House, number: int) -> None:
     """Commit a snapshot to main without the gate, as someone with access to vault and catalog could."""
-    state, vault = house.found(), house.vault
+    state, vault = house.table_state(), house.vault
     uuid = state.row.table_uuid
     made = next_snapshot(
         state.metadata,
-        SnapshotChange(house.written(vault.location(uuid, VaultKind.DATA, "x"), [(number, 3, "Ulm")]), frozenset(), {}),
+        SnapshotChange(
+            house.write_files(vault.location(uuid, VaultKind.DATA, "x"), [(number, 3, "Ulm")]), frozenset(), {}
+        ),
         branch="main",
         snapshot_id=424_242,
         now_ms=house.scene.now // 1_000,

@@ -73,7 +73,7 @@ def test_a_publication_gets_a_receipt_in_the_notarys_name(house: House) -> None:
         stored = statements.get(unit, done.receipt_id)
     root, now = house.notary.trust.current(), house.notary.clock.now_micros()
     receipt = verify_statement(stored.envelope, root, Receipt, now=now).predicate
-    state = house.found()
+    state = house.table_state()
     assert (receipt.new_snapshot_id, receipt.metadata_sha256) == (
         state.metadata.current_snapshot_id,
         state.row.pointer.sha256,
@@ -224,7 +224,7 @@ def test_after_a_crash_after_the_transaction_nothing_doubles_and_the_receipt_is_
 def test_a_receipt_that_is_signed_after_a_crash_is_about_the_state_of_its_publication(house: House) -> None:
     attempt = house.proved("w", NEW)
     crash(house, "gate.before_receipt", attempt)
-    shown = house.found()
+    shown = house.table_state()
     house.open("w2")
     house.attempt("w2")  # the table's document has changed since
     (done,) = house.publishing().settle()
@@ -278,7 +278,7 @@ def test_a_refused_publication_leaves_no_file_in_the_vault(house: House) -> None
 
 
 def metadata_files(house: House) -> set[str]:
-    folder = file_at(house.vault.root) / house.found().row.table_uuid / VaultKind.METADATA.value
+    folder = file_at(house.vault.root) / house.table_state().row.table_uuid / VaultKind.METADATA.value
     return {path.name for path in folder.iterdir()}
 
 
@@ -372,7 +372,7 @@ def test_publishing_an_attempt_of_another_workload_is_refused(house: House) -> N
 @pytest.mark.parametrize("gone", [True, False], ids=["gone", "changed"])
 def test_a_missing_or_changed_metadata_file_of_the_table_ends_no_proved_attempt(house: House, gone: bool) -> None:
     attempt = house.proved("w", NEW)
-    file = file_at(house.found().row.pointer.location)
+    file = file_at(house.table_state().row.pointer.location)
     data = file.read_bytes()
     file.unlink()
     if not gone:
@@ -395,7 +395,7 @@ def test_missing_or_changed_manifests_of_main_end_no_proved_attempt(
     house.table("returns", rows=BEFORE, text=contract("returns", operation=operation))
     removed = house.paths("returns") if operation == "overwrite" else []
     attempt = house.proved("w", NEW, name="returns", removed=removed)
-    metadata = house.found("returns").metadata
+    metadata = house.table_state("returns").metadata
     head = metadata.current_snapshot
     assert head is not None
     manifests = [each.manifest_path for each in listed_manifests(metadata, head, house.files)]
@@ -452,7 +452,7 @@ def test_nobody_can_move_or_remove_the_branch_of_an_attempt_that_no_longer_stage
         attempt = house.attempt("w")
         house.stage(attempt, NEW)
         house.notary.workloads.end_staging(house.scene.grant(Role.PRODUCER, "sales"), attempt.attempt_id)
-    refs = house.found().metadata.refs
+    refs = house.table_state().metadata.refs
     head, shown = refs[attempt.branch].snapshot_id, refs["main"].snapshot_id
     gone: Doc = {"action": "remove-snapshot-ref", "ref-name": attempt.branch}
     moved: Doc = {"action": "set-snapshot-ref", "ref-name": attempt.branch, "type": "branch", "snapshot-id": shown}
@@ -461,7 +461,7 @@ def test_nobody_can_move_or_remove_the_branch_of_an_attempt_that_no_longer_stage
         with pytest.raises(NotAllowedError) as caught:
             house.notary.catalog.commits.commit(by, [Change(SALES, "orders", (), updates)])
         assert caught.value.reason == "attempt_not_staging", updates
-    assert house.found().metadata.refs[attempt.branch].snapshot_id == head
+    assert house.table_state().metadata.refs[attempt.branch].snapshot_id == head
     if proved:
         publish(house, attempt)
         assert house.rows() == [1, 2, 3, 4]

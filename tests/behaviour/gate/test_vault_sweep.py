@@ -37,7 +37,7 @@ def new_sweep(house: House) -> VaultSweep:
 
 
 def folder(house: House) -> Path:
-    place = house.vault.location(house.found().row.table_uuid, VaultKind.METADATA, "any")
+    place = house.vault.location(house.table_state().row.table_uuid, VaultKind.METADATA, "any")
     return file_at(place).parent
 
 
@@ -134,7 +134,7 @@ def test_nothing_is_removed_if_not_all_references_can_be_read(orders: House, mon
 
 def test_nothing_of_a_dropped_table_is_removed(orders: House) -> None:
     left = crash_gate(orders, orders.proved("w", NEW))
-    row, place = orders.found().row, folder(orders)
+    row, place = orders.table_state().row, folder(orders)
     age_files(orders)
     orders.transact(lambda unit: tables.drop(unit, row))
     assert new_sweep(orders).sweep() == 0
@@ -174,7 +174,7 @@ def test_a_gate_whose_files_were_swept_before_its_transaction_writes_them_again(
     with fault.armed("gate.after_files", fault.Call(sweep_meanwhile)):
         publish(orders, attempt)
     assert swept == [3]
-    current = orders.found().metadata.current_snapshot
+    current = orders.table_state().metadata.current_snapshot
     assert current is not None
     assert file_at(str(current.manifest_list)).exists()
     assert orders.rows() != []

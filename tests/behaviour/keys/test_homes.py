@@ -26,7 +26,7 @@ from pvdm.trust.keys.seal import Passphrase
 from pvdm.trust.keys.service import KeyService, release_keys
 from tests.support import fault
 from tests.support.steward.epoch_file import FileEpochStore
-from tests.support.steward.keys import adopt, attempt, source
+from tests.support.steward.keys import adopt, attempt_context, source_context
 from tests.support.steward.secret_search import traces
 
 PIN = "734512"
@@ -72,8 +72,8 @@ def service_with(service: KeyService, entries: dict[KeyRole, KeyEntry], store: F
 
 
 def derive_all_keys(service: KeyService) -> list[bytes]:
-    keys = release_keys(service, attempt(), ended=True)
-    others = [service.row_hash_key(source(), CONTENT), service.commitment_key(source(), CONTENT)]
+    keys = release_keys(service, attempt_context(), ended=True)
+    others = [service.row_hash_key(source_context(), CONTENT), service.commitment_key(source_context(), CONTENT)]
     return [key.reveal() for _, key in (*keys.row_hash, *keys.commitment)] + [key.reveal() for key in others]
 
 
@@ -99,8 +99,8 @@ def test_one_root_gives_the_same_keys_in_all_three_homes(
 
 def test_a_key_is_the_hmac_of_its_context_under_the_root(kms_keys: KeyService) -> None:
     root = material_in_moto(kms_keys.book().epoch(1).key(KeyRole.ROW_HASH).reference)
-    wanted = hmac.digest(root, attempt().message(Purpose.ROW_HASH, CONTENT), hashlib.sha256)
-    assert kms_keys.row_hash_key(attempt(), CONTENT).reveal() == wanted
+    wanted = hmac.digest(root, attempt_context().message(Purpose.ROW_HASH, CONTENT), hashlib.sha256)
+    assert kms_keys.row_hash_key(attempt_context(), CONTENT).reveal() == wanted
 
 
 @pytest.mark.parametrize("role", [KeyRole.SIGNING, KeyRole.LOG], ids=lambda role: role.value)
@@ -127,7 +127,7 @@ def test_rotation_in_the_middle_keeps_a_workload_on_its_epoch(keys: KeyService) 
 def test_a_revoked_epoch_derives_nothing(keys: KeyService) -> None:
     keys.revoke_epoch(1, "leaked")
     with pytest.raises(NotAllowedError) as caught:
-        keys.row_hash_key(attempt(), CONTENT)
+        keys.row_hash_key(attempt_context(), CONTENT)
     assert caught.value.reason == "epoch_revoked"
 
 
@@ -164,7 +164,7 @@ def test_the_log_of_every_library_at_level_debug_shows_no_key(kms_keys: KeyServi
     try:
         for name in names:
             logging.getLogger(name).setLevel(logging.DEBUG)
-        given = kms_keys.row_hash_key(attempt(), CONTENT).reveal()
+        given = kms_keys.row_hash_key(attempt_context(), CONTENT).reveal()
         logging.getLogger("planted").debug("%s", base64.b64encode(b"planted secret of 24 byte").decode())
     finally:
         logging.getLogger().removeHandler(handler)
@@ -177,7 +177,7 @@ def test_the_log_of_every_library_at_level_debug_shows_no_key(kms_keys: KeyServi
 
 def reason_of(service: KeyService) -> str:
     with pytest.raises(PvdmError) as caught:
-        service.row_hash_key(attempt(), CONTENT)
+        service.row_hash_key(attempt_context(), CONTENT)
     assert caught.value.__cause__ is None
     assert caught.value.__context__ is None
     return caught.value.reason

@@ -27,7 +27,7 @@ from tests.support.audit.published_history import NAME, Audited, gather_evidence
 from tests.support.gate.approvals import SALES, reason_of, scene_at
 from tests.support.ledger.databases import memory_folder
 from tests.support.steward.notary import LOG_ORIGIN
-from tests.support.stores.places import file_at, stores, where
+from tests.support.stores.places import file_at, location_of, stores
 
 TABLE = (SALES, NAME)
 
@@ -124,8 +124,8 @@ def test_a_manifest_list_and_its_manifests_can_be_read_and_no_other_file(audited
     data = desk.read_file(grant, *TABLE, head.snapshot_id, None)
     assert data == file_at(head.manifest_list).read_bytes()
     listed = next(file_at(head.manifest_list).parent.glob(f"{head.snapshot_id}-m*.avro"))
-    assert desk.read_file(grant, *TABLE, head.snapshot_id, where(listed)) == listed.read_bytes()
-    other = where(listed.parent / "other.avro")
+    assert desk.read_file(grant, *TABLE, head.snapshot_id, location_of(listed)) == listed.read_bytes()
+    other = location_of(listed.parent / "other.avro")
     refused = reason_of(lambda: desk.read_file(grant, *TABLE, head.snapshot_id, other), InputError)
     assert refused == "audit_manifest_unknown"
 

@@ -98,7 +98,7 @@ def publish_and_wait(line: Line, operator: StewardClient, override_id: str) -> A
 
 def hashes_in_main(line: Line) -> list[str]:
     """The SHA-256 of every data file in `main`."""
-    metadata = line.scene.found().metadata
+    metadata = line.scene.table_state().metadata
     assert metadata.current_snapshot is not None
     paths = [each.data_file.file_path for each in live_entries(metadata, metadata.current_snapshot, Files())]
     return sorted(hashlib.sha256(parse_location(path).local.read_bytes()).hexdigest() for path in paths)
@@ -139,14 +139,14 @@ def test_a_waived_fail_is_published_byte_for_byte_and_audits_flag_it(
     done = publish_and_wait(line, operator, override_id)
     assert (done.state, done.verdict, done.number) == (AttemptState.COMMITTED, Outcome.FAIL, 2)
     assert set(hashes_in_main(line)) == set(before) | proved_hashes(line, failed.proof_id)
-    assert line.scene.found().metadata.current_snapshot_id == done.snapshot_id
+    assert line.scene.table_state().metadata.current_snapshot_id == done.snapshot_id
     assert [each.state for each in operator.overrides()] == [NonceState.COMMITTED]
     with line.notary.ledger.read() as unit:
         assert len(receipts_of(unit, "run-1")) == 1
     report = audit_orders(line)
     assert (report.holds, codes(report)) == (True, set())
     assert [each.standing for each in report.snapshots] == [Standing.BEFORE, Standing.BREAK_GLASS]
-    assert done.branch not in line.scene.found().metadata.refs
+    assert done.branch not in line.scene.table_state().metadata.refs
 
 
 def test_publishing_an_override_again_returns_its_attempt_and_publishes_nothing(

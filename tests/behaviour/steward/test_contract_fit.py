@@ -26,7 +26,7 @@ DAY_PARAMETER = "parameters:\n  day:\n    type: {type}\nboundary:\n"
 @pytest.fixture
 def scene(tmp_path: Path) -> Iterator[Scene]:
     with scene_at(tmp_path) as made:
-        provide_source(made.notary, made.grant(), GOOD, made.found().metadata)
+        provide_source(made.notary, made.grant(), GOOD, made.table_state().metadata)
         yield made
 
 
@@ -121,7 +121,7 @@ def test_a_parameter_of_type_string_or_of_the_columns_type_is_accepted(scene: Sc
 
 
 def test_a_source_without_a_snapshot_is_judged_by_its_schema(scene: Scene) -> None:
-    assert scene.found(levels=RAW).metadata.current_snapshot_id is None
+    assert scene.table_state(levels=RAW).metadata.current_snapshot_id is None
     scene.protect()
     assert scene.contract_of() is not None
 
@@ -187,10 +187,10 @@ def test_a_new_column_of_the_target_is_refused_until_the_source_has_it(scene: Sc
         submit(scene, migration)
     assert (caught.value.reason, caught.value.details["column"]) == ("mapping_target_differs", "channel")
     assert "add the column to raw.orders first" in str(caught.value.hint)
-    assert scene.found().metadata.current_schema.find("channel") is None
+    assert scene.table_state().metadata.current_schema.find("channel") is None
     scene.commit(COLUMN, levels=RAW)
     submit(scene, scene.migration(COLUMN))
-    assert scene.found().metadata.current_schema.find("channel") is not None
+    assert scene.table_state().metadata.current_schema.find("channel") is not None
 
 
 def test_a_migration_that_changes_neither_columns_nor_contract_needs_no_source(scene: Scene) -> None:
@@ -198,7 +198,7 @@ def test_a_migration_that_changes_neither_columns_nor_contract_needs_no_source(s
     migration = scene.migration()
     scene.notary.catalog.tables.drop(scene.grant(), RAW, "orders")
     submit(scene, migration)
-    assert scene.found().metadata.properties["word"] == "mine"
+    assert scene.table_state().metadata.properties["word"] == "mine"
 
 
 def submit(scene: Scene, statement: Any) -> None:
@@ -209,7 +209,7 @@ def submit(scene: Scene, statement: Any) -> None:
 
 def commit_orc_snapshot(scene: Scene) -> None:
     """A snapshot on `main` of raw.scanned whose only file is said to be ORC."""
-    metadata = scene.found("scanned", RAW).metadata
+    metadata = scene.table_state("scanned", RAW).metadata
     file = DataFile(
         file_path=f"{metadata.location}/data/a.orc",
         file_format="ORC",

@@ -23,7 +23,7 @@ from pvdm.trust.keys.handles import HandleRecord
 from pvdm.trust.keys.service import EpochStore
 from tests.support.ledger.databases import NOW, ledger_at
 from tests.support.steward.epoch_file import FileEpochStore
-from tests.support.steward.keys import attempt, keystore
+from tests.support.steward.keys import attempt_context, keystore
 
 
 @pytest.fixture(scope="module")
@@ -166,7 +166,9 @@ def test_a_slow_reader_is_not_taken_for_a_rollback(ledger: Ledger, books: list[E
 def test_a_handle_is_the_same_for_every_steward(ledger: Ledger) -> None:
     clock = LedgerClock(ledger, wall=lambda: NOW, monotonic=lambda: 0)
     one, two = LedgerHandles(ledger, clock), LedgerHandles(ledger, clock)
-    frozen = HandleRecord("a" * 64, "job-1", 3, HandleState.FROZEN, attempt(), frozenset({"worker-1", "worker-2"}))
+    frozen = HandleRecord(
+        "a" * 64, "job-1", 3, HandleState.FROZEN, attempt_context(), frozenset({"worker-1", "worker-2"})
+    )
     one.add(HandleRecord("a" * 64, "job-1", 3))
     one.change("a" * 64, lambda _: frozen)
     assert two.find("a" * 64) == two.find_job("job-1") == frozen

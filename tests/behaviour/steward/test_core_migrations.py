@@ -69,7 +69,7 @@ def refusal_of(scene: Scene, call: Callable[[], object], kind: type[PvdmError] =
 
     def facts() -> tuple[object, ...]:
         files = sorted(path.name for path in (scene.stand.folder / "catalog").rglob("*") if path.is_file())
-        return scene.notary.log.size(), scene.found().row, scene.found("free").row, files
+        return scene.notary.log.size(), scene.table_state().row, scene.table_state("free").row, files
 
     before = facts()
     reason = reason_of(call, kind)
@@ -106,10 +106,10 @@ def test_every_change_is_applied_as_approved_logged_and_shown(db_scene: Scene) -
     for name, updates in CHANGES.items():
         if name == "all":
             continue
-        before = db_scene.found().metadata
+        before = db_scene.table_state().metadata
         migration = db_scene.migration(updates(db_scene))
         view = db_scene.migrate(migration)
-        after = db_scene.found()
+        after = db_scene.table_state()
         assert state_of(after.metadata, HASH) == migration.after == view.after, name
         assert json.loads(entry_of(db_scene.notary, view.log_index))["kind"] == "migration"
         assert view.metadata_sha256 == after.row.pointer.sha256
@@ -126,8 +126,11 @@ def test_tables_of_every_format_are_migrated_with_all_kinds_of_changes_at_once(s
     scene.stage("t")
     migration = scene.migration([*CHANGES["format"](scene), *CHANGES["all"](scene)], "t")
     assert scene.migrate(migration).after == migration.after
-    found = scene.found("t").metadata
-    assert (found.format_version, found.current_snapshot_id) == (3, scene.found("t").metadata.refs["main"].snapshot_id)
+    found = scene.table_state("t").metadata
+    assert (found.format_version, found.current_snapshot_id) == (
+        3,
+        scene.table_state("t").metadata.refs["main"].snapshot_id,
+    )
     scene.stage("t")
 
 
@@ -146,18 +149,18 @@ def test_a_migration_changes_the_contract(db_scene: Scene) -> None:
 
 def test_contract_and_structure_change_together(scene: Scene) -> None:
     scene.migrate(scene.migration(COLUMN, contract=OTHER_CONTRACT))
-    found = scene.found()
+    found = scene.table_state()
     assert (found.row.contract_hash, len(found.metadata.current_schema.fields)) == (OTHER_HASH, 4)
 
 
 def test_a_migration_submitted_again_gives_the_same_answer(scene: Scene) -> None:
     envelope = signed(scene.migration())
     first = scene.notary.migrations.submit(envelope, scene.grant())
-    row = scene.found().row
+    row = scene.table_state().row
     assert first.applied is Applied.NOW
     again = scene.notary.migrations.submit(envelope, scene.grant())
     assert again == first.model_copy(update={"applied": Applied.BEFORE})
-    assert scene.found().row == row
+    assert scene.table_state().row == row
 
 
 def test_a_migration_submitted_several_times_at_once_is_applied_once(db_scene: Scene) -> None:
@@ -173,7 +176,7 @@ def test_of_two_concurrent_migrations_one_is_refused(db_scene: Scene) -> None:
     envelopes = [signed(db_scene.migration(updates)) for updates in (WORD, ELSEWHERE)]
     answers = at_once(*[partial(db_scene.notary.migrations.submit, data, grant) for data in envelopes])
     assert [answer for answer in answers if isinstance(answer, str)] == ["approval_stale"]
-    assert len(set(db_scene.found().metadata.properties) & {"word", "elsewhere"}) == 1
+    assert len(set(db_scene.table_state().metadata.properties) & {"word", "elsewhere"}) == 1
 
 
 def test_a_branch_commit_between_judging_and_swap_is_kept_and_the_migration_judged_again(scene: Scene) -> None:
@@ -191,7 +194,7 @@ def test_a_branch_commit_between_judging_and_swap_is_kept_and_the_migration_judg
 
     with fault.armed("catalog.after_metadata_file", fault.Call(stage_meanwhile)):
         scene.notary.migrations.submit(envelope, grant)
-    found = scene.found().metadata
+    found = scene.table_state().metadata
     assert found.properties["word"] == "mine"
     assert "meanwhile" in found.refs
 
@@ -203,7 +206,7 @@ def test_a_migration_whose_answer_was_lost_is_answered_when_submitted_again(scen
         pytest.raises(UnavailableError),
     ):
         scene.notary.migrations.submit(envelope, grant)
-    assert scene.found().metadata.properties["word"] == "mine"
+    assert scene.table_state().metadata.properties["word"] == "mine"
     notary = scene.stand.reopen()
     assert notary.migrations.submit(envelope, scene.grant()).migration.table == "sales.orders"
     notary.recorder.require_consistent()
@@ -211,16 +214,16 @@ def test_a_migration_whose_answer_was_lost_is_answered_when_submitted_again(scen
 
 @pytest.mark.parametrize("point", ["catalog.after_metadata_file", "ledger.before_commit"])
 def test_a_migration_that_fails_before_its_commit_leaves_nothing(scene: Scene, point: str) -> None:
-    row, size = scene.found().row, scene.notary.log.size()
+    row, size = scene.table_state().row, scene.notary.log.size()
     envelope, grant = signed(scene.migration()), scene.grant()
     with (
         fault.armed(point, fault.Raise(UnavailableError("no", "gone"))),
         pytest.raises(UnavailableError),
     ):
         scene.notary.migrations.submit(envelope, grant)
-    assert (scene.found().row, scene.notary.log.size()) == (row, size)
+    assert (scene.table_state().row, scene.notary.log.size()) == (row, size)
     scene.notary.migrations.submit(envelope, grant)
-    assert scene.found().metadata.properties["word"] == "mine"
+    assert scene.table_state().metadata.properties["word"] == "mine"
 
 
 SIGNERS_REFUSED = {"rogue": "key_unknown", "operator-ruth": "key_is_break_glass", "source-payments": "key_role_wrong"}
@@ -279,7 +282,7 @@ def test_a_migration_signed_under_an_earlier_contract_is_refused(scene: Scene) -
 
 
 def snapshot_update(scene: Scene) -> list[Doc]:
-    base = scene.found().metadata
+    base = scene.table_state().metadata
     snapshot: Doc = {
         "snapshot-id": 77,
         "sequence-number": base.next_sequence_number,
@@ -351,7 +354,7 @@ def test_a_nonce_that_was_used_is_refused(scene: Scene) -> None:
     scene.migrate(first)
     second = replace(scene.migration(ELSEWHERE), nonce=first.nonce)
     assert reason_of(lambda: scene.migrate(second), NotAllowedError) == "approval_replayed"
-    assert "elsewhere" not in scene.found().metadata.properties
+    assert "elsewhere" not in scene.table_state().metadata.properties
 
 
 def test_an_operator_of_another_domain_cannot_migrate_the_table(shared_scene: Scene) -> None:
@@ -382,8 +385,8 @@ def test_migrations_are_shown_to_their_domain(scene: Scene) -> None:
 
 def test_a_table_is_shown_to_an_operator_before_signing(scene: Scene) -> None:
     view = scene.notary.migrations.show_table(("sales",), "orders", scene.grant())
-    assert (view.contract_sha256, view.id) == (HASH, scene.found().row.table_uuid)
-    assert str(view.metadata).encode() == scene.found().metadata.to_bytes()
+    assert (view.contract_sha256, view.id) == (HASH, scene.table_state().row.table_uuid)
+    assert str(view.metadata).encode() == scene.table_state().metadata.to_bytes()
     other_domain = scene.grant(Role.OPERATOR, "risk")
     assert reason_of(lambda: scene.notary.migrations.show_table(("sales",), "orders", other_domain)) == "domain_wrong"
     namespace = scene.notary.migrations.show_namespace(("sales",), scene.grant())

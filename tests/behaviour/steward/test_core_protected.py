@@ -62,7 +62,7 @@ def test_a_protected_table_whose_last_approval_is_an_unprotection_has_no_protect
     """After a restore the protection of its namespace can apply to a table that was unprotected before."""
     scene.protect()
     scene.protect(scene.protection(action=UNPROTECT))
-    row = scene.found().row
+    row = scene.table_state().row
     scene.notary.ledger.transact(lambda unit: tables.protect(unit, row, HASH), at_micros=scene.now)
     (found,) = scene.notary.protections.list_protected(scene.grant(), "table", count=9)
     assert found.protection_id is None

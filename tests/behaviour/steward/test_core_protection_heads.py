@@ -40,7 +40,7 @@ def db_scene(ledger_url: str, tmp_path: Path) -> Iterator[Scene]:
 
 
 def head(scene: Scene, name: str = "orders") -> int | None:
-    return scene.found(name).metadata.current_snapshot_id
+    return scene.table_state(name).metadata.current_snapshot_id
 
 
 # The head of `main` must be the signed one
@@ -55,7 +55,7 @@ def test_a_protection_binds_the_head_of_main(scene: Scene) -> None:
 def test_a_protection_of_an_empty_table_binds_no_snapshot(scene: Scene) -> None:
     scene.make("empty")
     view = scene.protect(scene.protection("empty"))
-    assert (view.snapshot_id, view.table_uuid) == (None, scene.found("empty").row.table_uuid)
+    assert (view.snapshot_id, view.table_uuid) == (None, scene.table_state("empty").row.table_uuid)
 
 
 def test_a_table_whose_main_moved_since_the_signature_is_not_protected(scene: Scene) -> None:
@@ -111,7 +111,7 @@ def test_a_branch_that_moves_meanwhile_does_not_stop_a_protection(
     protection = scene.protection()
     call_before_storing(monkeypatch, scene.stage)
     scene.protect(protection)
-    assert (scene.contract_of(), "stage" in scene.found().metadata.refs) == (HASH, True)
+    assert (scene.contract_of(), "stage" in scene.table_state().metadata.refs) == (HASH, True)
 
 
 def test_without_the_check_a_table_is_protected_with_unseen_rows(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -166,7 +166,7 @@ def test_commits_to_branches_meanwhile_are_not_lost_and_do_not_stop_a_protection
     def stage() -> int:
         for _ in range(6):
             db_scene.stage()
-        return len(db_scene.found().metadata.snapshots)
+        return len(db_scene.table_state().metadata.snapshots)
 
     answers = at_once(stage, lambda: db_scene.notary.protections.submit(envelope, grant))
     assert answers[0] == 7
@@ -187,7 +187,7 @@ def test_a_commit_to_main_that_was_checked_before_the_protection_is_refused(scen
     ):
         scene.commit(WORD)
     assert caught.value.reason == "main_gated"
-    assert "word" not in scene.found().metadata.properties
+    assert "word" not in scene.table_state().metadata.properties
 
 
 def test_a_protection_whose_answer_was_lost_is_answered_when_submitted_again(scene: Scene) -> None:

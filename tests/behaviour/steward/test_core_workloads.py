@@ -105,7 +105,7 @@ def refusal_of(call: Callable[[], object], kind: type[PvdmError] = InputError) -
 def test_a_workload_pins_the_source_and_fixes_the_plan(line: Line) -> None:
     line.protect(contract(BY_DAY))
     found = service(line).open(producer(line), "run-1", TARGET, {})
-    source = line.scene.found(levels=RAW)
+    source = line.scene.table_state(levels=RAW)
     assert found.state is WorkloadState.OPEN
     assert found.opening.contract_hash == line.scene.contract_of()
     assert found.opening.source == source.row.table_uuid
@@ -184,7 +184,7 @@ def test_a_source_without_a_snapshot_cannot_be_pinned(tmp_path: Path) -> None:
 
 
 def test_a_source_that_was_rolled_back_behind_a_published_snapshot_is_refused(line: Line) -> None:
-    older = line.scene.found(levels=RAW).metadata.current_snapshot_id
+    older = line.scene.table_state(levels=RAW).metadata.current_snapshot_id
     line.write(ROWS[:1])
     open_workload(line)
     publish(line, service(line).end_staging(producer(line), open_attempt(line).attempt_id))
@@ -218,7 +218,7 @@ def test_an_attempt_has_a_branch_from_mains_head_a_prefix_and_a_nonce(line: Line
     line.write(ROWS[:1], TARGET)
     open_workload(line)
     found = open_attempt(line)
-    metadata = line.scene.found().metadata
+    metadata = line.scene.table_state().metadata
     assert (found.state, found.number, found.reason) == (AttemptState.STAGING, 1, REASON)
     assert found.branch == f"pvdm_{found.attempt_id}"
     assert metadata.refs[found.branch].snapshot_id == metadata.current_snapshot_id
@@ -230,7 +230,7 @@ def test_an_attempt_has_a_branch_from_mains_head_a_prefix_and_a_nonce(line: Line
 def test_on_an_empty_table_the_branch_comes_with_the_first_write(line: Line) -> None:
     open_workload(line)
     found = open_attempt(line)
-    assert found.branch not in line.scene.found().metadata.refs
+    assert found.branch not in line.scene.table_state().metadata.refs
 
 
 @pytest.mark.parametrize("point", ["catalog.after_metadata_file", "ledger.before_commit"])
@@ -241,7 +241,7 @@ def test_branch_and_attempt_come_together_or_not_at_all(line: Line, point: str) 
         open_attempt(line)
     with line.notary.ledger.read() as unit:
         assert attempts.list_live(unit) == []
-    assert set(line.scene.found().metadata.refs) == {"main"}
+    assert set(line.scene.table_state().metadata.refs) == {"main"}
 
 
 def test_a_second_attempt_is_refused_and_the_live_one_named(line: Line) -> None:
@@ -290,7 +290,7 @@ def test_the_staged_snapshot_is_the_branchs_head_in_the_catalog(line: Line) -> N
         found = client.attempt(open_attempt(line).attempt_id)
         line.stage(client, found, ROWS)
     staged = service(line).end_staging(producer(line), found.attempt_id)
-    head = line.scene.found().metadata.refs[found.branch].snapshot_id
+    head = line.scene.table_state().metadata.refs[found.branch].snapshot_id
     assert (staged.state, staged.staged_snapshot_id) == (AttemptState.VERIFYING, str(head))
     assert service(line).end_staging(producer(line), found.attempt_id) == staged
 
@@ -387,7 +387,7 @@ def test_a_branch_is_taken_over_as_one_chunk(line: Line) -> None:
     line.protect(contract(BY_DAY))
     line.write(ROWS, TARGET, "wap")
     found = service(line).adopt(producer(line), "run-1", TARGET, "wap", {})
-    head = line.scene.found().metadata.refs["wap"].snapshot_id
+    head = line.scene.table_state().metadata.refs["wap"].snapshot_id
     assert (found.state, found.branch, found.staged_snapshot_id) == (AttemptState.VERIFYING, "wap", str(head))
     planned = service(line).list_chunks(producer(line), "run-1", after=0, count=10)
     assert [definition.where for definition, _ in planned] == ["true"]

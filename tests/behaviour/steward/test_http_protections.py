@@ -39,13 +39,13 @@ def house() -> Iterator[House]:
 def test_a_table_is_read_protected_migrated_and_listed(house: House) -> None:
     with house.client() as client:
         found = client.target("table", "sales.orders")
-        assert (found.id, found.contract_sha256) == (house.scene.found().row.table_uuid, None)
-        assert str(found.metadata).encode() == house.scene.found().metadata.to_bytes()
+        assert (found.id, found.contract_sha256) == (house.scene.table_state().row.table_uuid, None)
+        assert str(found.metadata).encode() == house.scene.table_state().metadata.to_bytes()
         envelope = signed(house.scene.protection())
         protection = client.submit_protection(envelope)
         assert client.submit_protection(envelope) == protection
         assert (protection.action, protection.contract_sha256) == (ProtectionAction.PROTECT, HASH)
-        assert protection.snapshot_id == house.scene.found().metadata.current_snapshot_id
+        assert protection.snapshot_id == house.scene.table_state().metadata.current_snapshot_id
         assert client.protections() == (protection,)
         assert client.contract(HASH) == CONTRACT.encode()
         assert client.target("table", "sales.orders").contract_sha256 == HASH
@@ -104,7 +104,7 @@ def test_a_consumer_sees_protections_and_contracts_of_its_domain_but_no_migratio
 def test_every_role_of_the_domain_sees_what_is_protected_now(house: House) -> None:
     protection = house.scene.protect()
     house.scene.protect(house.scene.namespace_protection(levels=("risk",)))
-    row = house.scene.found().row
+    row = house.scene.table_state().row
     for role in set(Role) - {Role.ATTESTOR, Role.WORKER}:
         with house.client(role, "sales") as client:
             (found,) = client.protected()

@@ -171,7 +171,7 @@ def test_a_fail_is_reported_despite_a_bug_in_locating(line: Line, monkeypatch: p
 
 
 def test_a_source_that_disappears_after_the_digests_does_not_change_the_fail(line: Line) -> None:
-    folder = parse_location(line.scene.found("orders", ("raw",)).metadata.location).local
+    folder = parse_location(line.scene.table_state("orders", ("raw",)).metadata.location).local
     files = list(folder.rglob("*.parquet"))
     assert files
 

@@ -24,7 +24,7 @@ from pvdm.model.states import AttemptState
 from tests.support.ledger.databases import memory_folder
 from tests.support.steward.pipeline import RAW
 from tests.support.steward.staged_by_hand import LONG_TOWN, OLD, Goods, Staging, goods_at
-from tests.support.stores.places import ON_S3, file_at, stores, where
+from tests.support.stores.places import ON_S3, file_at, location_of, stores
 
 pytest.importorskip("pvdm_kernel")
 # PyIceberg's own code causes these warnings.
@@ -104,7 +104,7 @@ def of_another_table(staging: Staging) -> None:
     source = file_at(staging.goods.metadata("goods", RAW).location)
     (path,) = source.rglob("*.parquet")
     staging.add(
-        replace(staging.file(), file_path=where(path), file_size_in_bytes=path.stat().st_size, split_offsets=None)
+        replace(staging.file(), file_path=location_of(path), file_size_in_bytes=path.stat().st_size, split_offsets=None)
     )
 
 
@@ -114,7 +114,7 @@ def outside_the_prefix(staging: Staging) -> None:
     path = file_at(staging.metadata.location) / "data" / "mine.parquet"
     path.write_bytes(file_at(file.file_path).read_bytes())
     file_at(file.file_path).unlink()
-    staging.add(replace(file, file_path=where(path)))
+    staging.add(replace(file, file_path=location_of(path)))
 
 
 def behind_a_link(staging: Staging) -> None:
@@ -231,7 +231,7 @@ def test_a_lie_fails_verification_and_nothing_of_it_is_left(
     assert (found.state, found.verdict, found.classes) == (AttemptState.VERIFICATION_FAILED, Outcome.FAIL, (failure,))
     assert goods.codes(found) == [reason]
     # Consumers see the same rows as before, and the FAIL proof is stored.
-    assert (goods.metadata(target).current_snapshot_id, goods.seen(target)) == (before, list(OLD))
+    assert (goods.metadata(target).current_snapshot_id, goods.visible_rows(target)) == (before, list(OLD))
     (core,) = goods.cores(found)
     assert (core.verdict.passed, core.attempt.attempt_id) == (False, found.attempt_id)
     # Branch and staged files are gone, the data is in quarantine, and no live file was removed.
@@ -250,7 +250,7 @@ def files_of(goods: Goods, name: str) -> set[str]:
 def quarantined_hashes(goods: Goods, name: str, attempt_id: str) -> set[str]:
     config = goods.line.notary.config.catalog
     assert config is not None
-    uuid = goods.line.scene.found(name).row.table_uuid
+    uuid = goods.line.scene.table_state(name).row.table_uuid
     listed = Vault(config.vault, stores()).finished(uuid, VaultKind.QUARANTINE, attempt_id)
     return {each.rpartition("/")[2] for each in listed}
 
@@ -309,7 +309,7 @@ def test_loose_or_missing_facts_are_accepted_and_published_as_exact_ones(
         {1000: 20_771},
     )
     assert (file.sort_order_id, file.split_offsets) == (None, offsets_of(file))
-    assert [row["id"] for row in goods.seen(target)] == [1, 2, 3, 9]
+    assert [row["id"] for row in goods.visible_rows(target)] == [1, 2, 3, 9]
     scan = consumers_catalog(goods).load_table(("sales", target)).scan(row_filter="id = 3 and town = 'Ulm'")
     assert scan.to_arrow()["id"].to_pylist() == [3]
 

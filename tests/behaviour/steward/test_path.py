@@ -25,7 +25,7 @@ from tests.support import fault
 from tests.support.ledger.databases import memory_folder
 from tests.support.ledger.rows import receipts_of
 from tests.support.steward.pipeline import BY_DAY, REASON, ROWS, Line, Row, contract, line_at, table_of
-from tests.support.stores.places import ON_S3, file_at, stores, where
+from tests.support.stores.places import ON_S3, file_at, location_of, stores
 from tests.support.waiting import wait_for_jobs
 
 # The warnings are PyIceberg's own.
@@ -79,7 +79,7 @@ def prefix_of(attempt: AttemptView) -> Path:
 def require_clean_up(line: Line, attempt: AttemptView) -> None:
     """Wait for all jobs; then the attempt's branch must be gone."""
     assert wait_for_jobs(line.notary.jobs, SECONDS)
-    assert attempt.branch not in line.scene.found().metadata.refs
+    assert attempt.branch not in line.scene.table_state().metadata.refs
 
 
 def test_rows_as_intended_become_visible(line: Line, producer: StewardClient) -> None:
@@ -87,7 +87,7 @@ def test_rows_as_intended_become_visible(line: Line, producer: StewardClient) ->
     attempt = run_attempt(line, producer, ROWS)
     assert (attempt.state, attempt.verdict, attempt.classes) == (AttemptState.COMMITTED, Outcome.PASS, ())
     assert consumer_rows(line) == sorted(ROWS)
-    assert line.scene.found().metadata.current_snapshot_id == attempt.snapshot_id
+    assert line.scene.table_state().metadata.current_snapshot_id == attempt.snapshot_id
     assert producer.workload("run-1").workload.state is WorkloadState.COMPLETE
     with line.notary.ledger.read() as unit:
         (receipt,) = receipts_of(unit, "run-1")
@@ -230,13 +230,13 @@ def test_all_files_of_a_job_whose_branch_was_published_are_listed_and_removed_as
     monkeypatch.setattr("pyiceberg.table.snapshots.time", clock)
     row = (9, "2026-11-12", "Jena")
     line.write((row,), TARGET)
-    folder = file_at(line.scene.found().metadata.location)
+    folder = file_at(line.scene.table_state().metadata.location)
     before = files_below(folder)
     line.protect()
     catalog = RestCatalog("lake", uri=f"{line.url}/catalog", token=line.token(Role.PRODUCER).text)
     for rows in (ROWS[:1], ROWS[1:]):
         catalog.load_table(("sales", "orders")).append(table_of(rows), branch="wap")
-    wrote = {where(path) for path in files_below(folder) if path not in before}
+    wrote = {location_of(path) for path in files_below(folder) if path not in before}
     assert {path.rpartition(".")[2] for path in wrote} == {"parquet", "avro"}
     assert producer.orphans(TARGET) == ()
     adopted = producer.publish_branch("run-1", TARGET, "wap", {})
@@ -266,7 +266,7 @@ def test_a_late_file_of_a_killed_job_is_found_and_removed(line: Line, producer: 
     late = prefix_of(attempt) / "data" / "late.parquet"
     late.parent.mkdir(parents=True)
     late.write_bytes(b"left behind")
-    assert [each.location for each in producer.orphans(TARGET)] == [where(late)]
+    assert [each.location for each in producer.orphans(TARGET)] == [location_of(late)]
     assert [each.size for each in producer.remove_orphans(TARGET)] == [11]
     assert (late.exists(), producer.orphans(TARGET)) == (False, ())
 
@@ -320,7 +320,7 @@ def test_a_source_that_was_set_back_behind_what_was_published_opens_no_workload(
     line: Line, producer: StewardClient
 ) -> None:
     """Open workloads stay pinned. A new one must not read an older snapshot than the last one that was published."""
-    older = line.scene.found(levels=("raw",)).metadata.current_snapshot_id
+    older = line.scene.table_state(levels=("raw",)).metadata.current_snapshot_id
     line.write(((5, "2026-11-14", "Trier"),))
     line.protect()
     assert run_attempt(line, producer, (*ROWS, (5, "2026-11-14", "Trier"))).state is AttemptState.COMMITTED

@@ -19,8 +19,8 @@ __all__ = ["steward"]
 def write_unproved(steward: RestorableSteward, name: str, row: int = 30) -> None:
     """Write a row without a proof, one second later."""
     steward.house.stand.time.pass_by(SECOND)
-    place = f"{steward.house.found(name).metadata.location}/data/free-{row}"
-    steward.house.commit(steward.house.written(place, [(row, 9, "Kiel")]), "main", name=name)
+    place = f"{steward.house.table_state(name).metadata.location}/data/free-{row}"
+    steward.house.commit(steward.house.write_files(place, [(row, 9, "Kiel")]), "main", name=name)
 
 
 def unprotect(steward: RestorableSteward, name: str = "orders") -> None:
@@ -103,7 +103,7 @@ def test_a_table_that_is_protected_again_is_not_named(steward: RestorableSteward
 def register_again(steward: RestorableSteward, name: str) -> None:
     """Drop the table without a purge, and register it from a copy of its newest metadata file."""
     tables, grant = steward.house.notary.catalog.tables, steward.house.scene.grant()
-    row = steward.house.found(name).row
+    row = steward.house.table_state(name).row
     copy = parse_location(row.location).child("metadata", "copy.metadata.json")
     copy.local.parent.mkdir(parents=True, exist_ok=True)
     copy.local.write_bytes(file_at(row.pointer.location).read_bytes())

@@ -19,13 +19,13 @@ def publish_to_later(steward: RestorableSteward) -> str:
     steward.house.table("later", rows=BEFORE)
     steward.house.open("one", name="later")
     publish(steward.house, steward.house.proved("one", [(15, 5, "Ulm")], name="later", opened=False), name="later")
-    return steward.house.found("later").row.table_uuid
+    return steward.house.table_state("later").row.table_uuid
 
 
 def test_a_workload_of_a_table_that_was_given_up_is_published_again_under_its_id(steward: RestorableSteward) -> None:
     steward.recovery.back_up()
     old = publish_to_later(steward)
-    file_at(steward.house.found("later").row.pointer.location).unlink()
+    file_at(steward.house.table_state("later").row.pointer.location).unlink()
     done = steward.lose_and_restore(accept_lost=True)
     assert [each.workload_id for each in done.lost_publications] == ["one"]
     assert (done.spent, done.blocked) == ((), ())
@@ -41,7 +41,7 @@ def test_claims_on_a_table_that_was_given_up_are_blocked_in_case_it_is_registere
 ) -> None:
     steward.recovery.back_up()
     old = publish_to_later(steward)
-    file_at(steward.house.found("later").row.pointer.location).unlink()
+    file_at(steward.house.table_state("later").row.pointer.location).unlink()
     steward.lose_and_restore(accept_lost=True)
     with steward.house.notary.ledger.read() as unit:
         refused(lambda: restores.require_no_lost_claim(unit, target=old), "claim_lost")

@@ -71,7 +71,7 @@ def test_a_migration_that_was_logged_before_a_late_receipt_is_made_again(steward
     steward.house.scene.migrate(steward.house.scene.migration([set_property("word", "signed")]))
     sign_late_receipt(steward)
     done = steward.lose_and_restore()
-    assert (steward.house.found().metadata.properties["word"], done.migrated) == ("signed", ())
+    assert (steward.house.table_state().metadata.properties["word"], done.migrated) == ("signed", ())
     assert steward.house.rows() == [1, 2, 15]
     assert steward.audit().holds
 
@@ -89,13 +89,13 @@ def test_migrations_before_and_after_a_publication_with_a_late_receipt_are_made_
     scene.migrate(scene.migration([set_property("second", "2")]))
     sign_late_receipt(steward)
     done = steward.lose_and_restore()
-    found = steward.house.found().metadata.properties
+    found = steward.house.table_state().metadata.properties
     assert (found["first"], found["second"], done.migrated) == ("1", "2", ())
     assert steward.audit().holds
 
 
 def test_a_late_receipt_does_not_bring_an_older_source_back(steward: RestorableSteward) -> None:
-    source = steward.house.scene.found("orders", ("raw",)).row.table_uuid
+    source = steward.house.scene.table_state("orders", ("raw",)).row.table_uuid
     steward.recovery.back_up()
     publish_without_receipt(steward, "one", 5)
     steward.house.contracts["orders"] = with_source_uuid(contract(), source)
@@ -103,7 +103,7 @@ def test_a_late_receipt_does_not_bring_an_older_source_back(steward: RestorableS
     steward.publish("two", 6, source)
     sign_late_receipt(steward)
     steward.lose_and_restore()
-    target = steward.house.found().row.table_uuid
+    target = steward.house.table_state().row.table_uuid
     with steward.house.notary.ledger.read() as unit:
         assert claims.find_source(unit, target, "raw.orders") == source
 

@@ -49,7 +49,7 @@ def test_the_hint_asks_for_files_only_if_a_lost_publication_lacks_them(steward: 
 def test_an_operator_registers_the_table_after_making_its_namespace_again(steward: RestorableSteward) -> None:
     steward.recovery.back_up()
     publish_to_later(steward)
-    row = steward.house.found("later").row
+    row = steward.house.table_state("later").row
     lose_with_namespace(steward)
     (named,) = steward.recovery.restore(replace(steward.recovery.order, accept_lost=True)).lost_publications
     assert "the namespace sales was made after the backup" in named.why
@@ -62,4 +62,4 @@ def test_an_operator_registers_the_table_after_making_its_namespace_again(stewar
     copy.local.write_bytes(file_at(named.metadata_path).read_bytes())
     catalog.tables.register(grant, SALES, "later", str(copy))
     assert steward.house.rows("later") == [1, 2, 15]
-    assert steward.house.found("later").row.contract_hash == row.contract_hash
+    assert steward.house.table_state("later").row.contract_hash == row.contract_hash

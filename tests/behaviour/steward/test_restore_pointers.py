@@ -41,16 +41,16 @@ class RestorableSteward:
         return self.head()
 
     def head(self) -> int:
-        head = self.house.found().metadata.current_snapshot_id
+        head = self.house.table_state().metadata.current_snapshot_id
         assert head is not None
         return head
 
     def metadata_file(self) -> str:
-        return self.house.found().row.pointer.location
+        return self.house.table_state().row.pointer.location
 
     def files(self) -> dict[str, str]:
         """One file of each kind that the newest publication wrote."""
-        metadata = self.house.found().metadata
+        metadata = self.house.table_state().metadata
         assert metadata.current_snapshot is not None
         assert metadata.current_snapshot.manifest_list is not None
         listed = listed_manifests(metadata, metadata.current_snapshot, self.house.files)
@@ -173,7 +173,7 @@ def test_a_metadata_file_without_a_receipt_is_ignored(steward: RestorableSteward
     planted = place.with_name(f"99999-{'ab' * 16}.metadata.json")
     planted.write_text(json.dumps(document))
     assert steward.lose_and_restore().lost_publications == ()
-    assert "planted" not in steward.house.found().metadata.properties
+    assert "planted" not in steward.house.table_state().metadata.properties
 
 
 @pytest.mark.parametrize(
@@ -266,9 +266,9 @@ def test_branches_and_snapshots_of_attempts_that_the_backup_lacks_are_removed(st
     tried = steward.house.attempt("failed")
     steward.house.stage(tried, [(40, 9, "Kiel")])
     head = steward.publish("one", 5)
-    assert sorted(steward.house.found().metadata.refs) == sorted(["main", tried.branch])
+    assert sorted(steward.house.table_state().metadata.refs) == sorted(["main", tried.branch])
     steward.lose_and_restore()
-    found = steward.house.found().metadata
+    found = steward.house.table_state().metadata
     assert (list(found.refs), found.current_snapshot_id) == (["main"], head)
     assert {each.snapshot_id for each in found.snapshots} == {each.snapshot_id for each in found.ancestry(head)}
     assert steward.audit().holds
@@ -280,7 +280,7 @@ def test_a_branch_of_the_producers_own_stays(steward: RestorableSteward) -> None
     steward.house.notary.catalog.commits.commit(steward.house.scene.grant(), [Change(SALES, "orders", (), [update])])
     steward.publish("one", 5)
     steward.lose_and_restore()
-    assert sorted(steward.house.found().metadata.refs) == ["main", "nightly"]
+    assert sorted(steward.house.table_state().metadata.refs) == ["main", "nightly"]
 
 
 def test_a_table_that_the_backup_lacks_is_restored_with_its_rows_and_its_contract(steward: RestorableSteward) -> None:
@@ -288,11 +288,11 @@ def test_a_table_that_the_backup_lacks_is_restored_with_its_rows_and_its_contrac
     steward.house.table("later", rows=BEFORE)
     steward.house.open("one", name="later")
     publish(steward.house, steward.house.proved("one", [(15, 5, "Ulm")], name="later", opened=False), name="later")
-    row = steward.house.found("later").row
+    row = steward.house.table_state("later").row
     done = steward.lose_and_restore()
     assert [(each.table, each.created) for each in done.advanced] == [("sales.later", True)]
     assert [(each.name, each.contract_sha256) for each in done.protected] == [("sales.later", row.contract_hash)]
-    found = steward.house.found("later").row
+    found = steward.house.table_state("later").row
     assert (found.contract_hash, found.domain, found.location) == (row.contract_hash, "sales", row.location)
     assert steward.house.rows("later") == [1, 2, 15]
 
@@ -306,7 +306,7 @@ def test_a_table_whose_name_another_table_has_in_the_backup_is_lost_and_named(st
     publish(steward.house, steward.house.proved("one", [(15, 5, "Ulm")], name="later", opened=False), name="later")
     (publication,) = steward.lose_and_restore(accept_lost=True).lost_publications
     assert (publication.table, publication.code) == ("sales.later", "restore_table_taken")
-    assert steward.house.found("later").metadata.current_snapshot_id is None
+    assert steward.house.table_state("later").metadata.current_snapshot_id is None
 
 
 def test_a_table_is_restored_by_its_receipt_if_the_metadata_file_of_the_backup_is_gone(
@@ -325,10 +325,10 @@ def test_a_migration_from_after_the_backup_is_made_again(steward: RestorableStew
     steward.publish("one", 5)
     steward.recovery.back_up()
     steward.house.scene.migrate(steward.house.scene.migration())
-    assert steward.house.found().metadata.properties["word"] == "mine"
+    assert steward.house.table_state().metadata.properties["word"] == "mine"
     done = steward.lose_and_restore()
     assert done.migrated == ()
-    assert steward.house.found().metadata.properties["word"] == "mine"
+    assert steward.house.table_state().metadata.properties["word"] == "mine"
     assert steward.audit().holds
 
 
@@ -339,7 +339,7 @@ def test_a_publication_and_the_migrations_before_and_after_it_are_restored(stewa
     steward.publish("one", 5)
     scene.migrate(scene.migration([set_property("second", "2")]))
     done = steward.lose_and_restore()
-    found = steward.house.found().metadata.properties
+    found = steward.house.table_state().metadata.properties
     assert (found["first"], found["second"], done.migrated) == ("1", "2", ())
     assert steward.house.rows() == [1, 2, 15]
     assert steward.audit().holds
@@ -352,18 +352,18 @@ def set_property(name: str, text: str) -> dict[str, object]:
 def test_a_table_that_was_unprotected_rewritten_and_protected_again_comes_back_protected(
     steward: RestorableSteward,
 ) -> None:
-    source = steward.house.scene.found("orders", ("raw",)).row.table_uuid
+    source = steward.house.scene.table_state("orders", ("raw",)).row.table_uuid
     steward.publish("one", 5, source)
     steward.recovery.back_up()
     scene = steward.house.scene
     scene.protect(scene.protection(contract=steward.house.contracts["orders"], action=ProtectionAction.UNPROTECT))
-    place = f"{steward.house.found().metadata.location}/data/free"
-    steward.house.commit(steward.house.written(place, [(30, 9, "Kiel")]), "main")
+    place = f"{steward.house.table_state().metadata.location}/data/free"
+    steward.house.commit(steward.house.write_files(place, [(30, 9, "Kiel")]), "main")
     steward.house.protect(steward.house.contracts["orders"])
     steward.publish("two", 6, source)
-    contract, before = steward.house.found().row.contract_hash, steward.audit()
+    contract, before = steward.house.table_state().row.contract_hash, steward.audit()
     steward.lose_and_restore()
-    assert steward.house.found().row.contract_hash == contract
+    assert steward.house.table_state().row.contract_hash == contract
     assert steward.house.rows() == [1, 2, 15, 16, 30]
     after = steward.audit()
     assert (after.findings, after.counts) == (before.findings, before.counts)
@@ -373,15 +373,15 @@ def test_a_publication_that_main_lost_while_it_was_unprotected_is_unclear_and_it
     steward: RestorableSteward,
 ) -> None:
     """Somebody set `main` back while the table was not protected, and wrote without a proof."""
-    source, scene = steward.house.scene.found("orders", ("raw",)).row.table_uuid, steward.house.scene
+    source, scene = steward.house.scene.table_state("orders", ("raw",)).row.table_uuid, steward.house.scene
     steward.recovery.back_up()
     first = steward.head()
     unclear = steward.publish("one", 5, source)
     scene.protect(scene.protection(contract=steward.house.contracts["orders"], action=ProtectionAction.UNPROTECT))
     back: Doc = {"action": "set-snapshot-ref", "ref-name": "main", "type": "branch", "snapshot-id": first}
     steward.house.notary.catalog.commits.commit(scene.grant(), [Change(SALES, "orders", (), [back])])
-    place = f"{steward.house.found().metadata.location}/data/free"
-    steward.house.commit(steward.house.written(place, [(30, 9, "Kiel")]), "main")
+    place = f"{steward.house.table_state().metadata.location}/data/free"
+    steward.house.commit(steward.house.write_files(place, [(30, 9, "Kiel")]), "main")
     steward.house.protect(steward.house.contracts["orders"])
     steward.publish("two", 6, source)
     steward.recovery.lose_the_database()

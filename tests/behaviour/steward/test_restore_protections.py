@@ -146,7 +146,7 @@ def test_a_migration_from_after_the_backup_is_in_force_again(steward: Restorable
     steward.recovery.back_up()
     view = steward.scene.migrate(steward.scene.migration(contract=OTHER_CONTRACT))
     done = steward.lose_and_restore()
-    found = steward.scene.found()
+    found = steward.scene.table_state()
     assert (steward.scene.contract_of(), done.migrated) == (OTHER_HASH, ())
     assert done.remade == (RemadeMigration("sales.orders", found.row.table_uuid, view.migration_id),)
     assert found.metadata.properties["word"] == "mine"
@@ -171,7 +171,7 @@ def test_a_migration_of_a_state_that_is_lost_is_reported_and_its_contract_is_in_
     view = steward.scene.migrate(steward.scene.migration(contract=OTHER_CONTRACT))
     done = steward.lose_and_restore()
     assert (steward.scene.contract_of(), done.migrated) == (OTHER_HASH, ("sales.orders",))
-    assert "word" not in steward.scene.found().metadata.properties
+    assert "word" not in steward.scene.table_state().metadata.properties
     shown = steward.scene.notary.migrations.get(view.migration_id, steward.scene.grant())
     assert shown == view.model_copy(update={"metadata_sha256": None})
 
@@ -184,7 +184,7 @@ def test_a_lost_migration_can_be_signed_and_applied_again(steward: RestorableSte
     assert steward.lose_and_restore().migrated == ("sales.orders",)
     steward.scene.stand.time.pass_by(SECOND)
     steward.scene.migrate()
-    assert steward.scene.found().metadata.properties["word"] == "mine"
+    assert steward.scene.table_state().metadata.properties["word"] == "mine"
 
 
 def test_an_approval_that_was_signed_before_the_restore_is_refused_after_it(steward: RestorableSteward) -> None:
@@ -217,7 +217,7 @@ def test_a_protected_table_that_the_backup_lacks_is_registered_by_an_operator_on
     steward.recovery.back_up()
     steward.scene.make("later")
     steward.scene.protect(steward.scene.protection("later"))
-    row = steward.scene.found("later").row
+    row = steward.scene.table_state("later").row
     later = contract_sha256(contract_for("later"))
     steward.lose_and_restore()
     with steward.scene.notary.ledger.read() as unit:

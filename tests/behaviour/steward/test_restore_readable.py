@@ -94,7 +94,7 @@ def test_accepting_lost_publications_does_not_accept_an_unreadable_table(steward
 def test_an_unreadable_table_without_receipts_stops_the_restore_too(steward: RestorableSteward) -> None:
     steward.house.scene.make("free")
     steward.recovery.back_up()
-    file_at(steward.house.found("free").row.pointer.location).write_bytes(b"{}")
+    file_at(steward.house.table_state("free").row.pointer.location).write_bytes(b"{}")
     publish(steward, "one", 1)
     steward.recovery.lose_the_database()
     error = restore.refused(steward.recovery.restore, "restore_tables_unreadable")

@@ -38,10 +38,10 @@ class RestorableSteward:
     @property
     def other_source(self) -> str:
         """The UUID of the catalog's table with the source's name. The tests first publish from another, `SOURCE`."""
-        return self.house.scene.found("orders", ("raw",)).row.table_uuid
+        return self.house.scene.table_state("orders", ("raw",)).row.table_uuid
 
     def last_source(self) -> str | None:
-        target = self.house.found().row.table_uuid
+        target = self.house.table_state().row.table_uuid
         with self.house.notary.ledger.read() as unit:
             return claims.find_source(unit, target, "raw.orders")
 

@@ -15,16 +15,16 @@ def test_a_table_that_the_backup_lacks_is_named_by_its_newest_metadata_file_and_
     steward.recovery.back_up()
     steward.scene.make("later")
     steward.scene.commit(WORD, "later")
-    row = steward.scene.found("later").row
+    row = steward.scene.table_state("later").row
     assert steward.lose_and_restore().unregistered == (UnregisteredTable(row.table_uuid, row.pointer.location, None),)
-    assert reason_of(lambda: steward.scene.found("later")) == "table_unknown"
+    assert reason_of(lambda: steward.scene.table_state("later")) == "table_unknown"
 
 
 def test_an_unregistered_table_that_a_protection_names_is_reported_with_that_name(steward: RestorableSteward) -> None:
     steward.recovery.back_up()
     steward.scene.make("later")
     steward.scene.protect(steward.scene.protection("later"))
-    row = steward.scene.found("later").row
+    row = steward.scene.table_state("later").row
     name_by_uuid = {each.table_uuid: each.table for each in steward.lose_and_restore().unregistered}
     assert name_by_uuid[row.table_uuid] == "sales.later"
 

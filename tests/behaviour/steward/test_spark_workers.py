@@ -53,7 +53,7 @@ def stage_parts(lab: Lab, *parts: Sequence[Row], **more: Any) -> tuple[Attempt, 
 def test_workers_find_what_threads_find(lab: Lab) -> None:
     attempt, _ = stage_parts(lab, *PARTS)
     application, tools = lab.without_jvm()
-    threads, workers = lab.both(attempt, tools)
+    threads, workers = lab.verify_both(attempt, tools)
     assert threads.core.verdict.passed
     assert facts(workers) == facts(threads)
     assert len(application.seen[0][1]) == 6, "three staged files and three of the source, each in its own task"
@@ -61,14 +61,14 @@ def test_workers_find_what_threads_find(lab: Lab) -> None:
 
 def test_a_changed_row_fails_with_the_same_error(lab: Lab) -> None:
     attempt, _ = stage_parts(lab, with_changed_row(ROWS, 17, amount=0.5))
-    threads, workers = lab.both(attempt, lab.without_jvm()[1])
+    threads, workers = lab.verify_both(attempt, lab.without_jvm()[1])
     assert [each.value for each in workers.core.verdict.classes] == ["modified"]
     assert facts(workers) == facts(threads)
 
 
 def test_a_file_that_lies_about_its_rows_fails_with_the_same_error(lab: Lab) -> None:
     attempt, _ = stage_parts(lab, *PARTS, change=lambda file: replace(file, record_count=file.record_count + 1))
-    threads, workers = lab.both(attempt, lab.without_jvm()[1])
+    threads, workers = lab.verify_both(attempt, lab.without_jvm()[1])
     assert workers.findings
     assert facts(workers) == facts(threads)
 
@@ -191,7 +191,7 @@ def test_a_source_that_is_gone_after_the_freeze_gives_no_verdict(lab: Lab) -> No
 
 def test_an_attempt_without_files_gets_the_same_verdict(lab: Lab) -> None:
     attempt, _ = stage_parts(lab)
-    threads, workers = lab.both(attempt, lab.without_jvm()[1])
+    threads, workers = lab.verify_both(attempt, lab.without_jvm()[1])
     assert [each.value for each in workers.core.verdict.classes] == ["missing"]
     assert facts(workers) == facts(threads)
 

@@ -98,7 +98,7 @@ class SwapCase:
 
     def amounts(self) -> list[object]:
         """The amounts that a consumer sees, without that of row 2, which is NaN."""
-        return [row["amount"] for row in self.goods.seen(self.name) if row["id"] != 2]
+        return [row["amount"] for row in self.goods.visible_rows(self.name) if row["id"] != 2]
 
     def audit(self, *, rehash: bool = True) -> set[str]:
         """The codes of an audit's findings."""
@@ -118,7 +118,7 @@ def require_refused(case: SwapCase, attempt: AttemptView, verdict: Outcome, *cla
     """Require that the attempt failed, that consumers see only the old row, and that the staged file is gone."""
     assert (attempt.state, attempt.verdict) == (AttemptState.VERIFICATION_FAILED, verdict)
     assert attempt.classes == classes
-    assert case.goods.seen(case.name) == list(OLD)
+    assert case.goods.visible_rows(case.name) == list(OLD)
     assert not case.path.exists()
 
 

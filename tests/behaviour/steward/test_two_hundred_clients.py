@@ -30,7 +30,7 @@ def test_two_hundred_clients_are_served_and_nothing_is_lost_or_doubled(tmp_path:
             plan = Plan(urls, identities, proof.statement_id, requests=3)
             told = send_requests(plan)
         assert told.total == plan.clients * plan.requests
-        assert told.beside((200, ""), *LIMITED) == {}
+        assert told.others_than((200, ""), *LIMITED) == {}
         assert told.share(200) >= 0.95, told.statuses
         assert min(len(told.drawn), len(told.attested)) > 50
         assert find_errors(stand, [told]) == []
@@ -48,7 +48,7 @@ def test_a_client_above_its_rate_is_served_after_the_retry_time(tmp_path: Path) 
             plan = Plan(urls, identities[1:], proof.statement_id, requests=1, seed=3)
             patient = send_by_typed_clients(plan, Retries(tries=30))
             refused_meanwhile = logged(config, 429) - refused
-        assert hasty.beside((200, ""), *LIMITED) == {}
+        assert hasty.others_than((200, ""), *LIMITED) == {}
         assert hasty.share(429) > 0, hasty.statuses
         assert refused_meanwhile > 0
         assert patient.statuses == {("both", 200, ""): 200}

@@ -145,9 +145,9 @@ def test_a_role_gets_credentials_for_its_own_places_and_no_others(lake: Lake, pr
     lake.line.protect()
     first, other = lake.stage_attempt(producer), lake.stage_attempt(producer)
     own = S3Store(lake.attempt_storage(producer, first))
-    table = parse_location(lake.line.scene.found().metadata.location)
+    table = parse_location(lake.line.scene.table_state().metadata.location)
     steward = parse_location(f"{lake.bucket.root}/steward")
-    uuid = lake.line.scene.found().row.table_uuid
+    uuid = lake.line.scene.table_state().row.table_uuid
     assert can_read_and_write(own, parse_location(first.prefix).child("data", "x")) == (True, True)
     assert can_read_and_write(own, parse_location(other.prefix).child("data", "x")) == (True, False)
     assert can_read_and_write(own, table.child("data", "x")) == (True, False)
@@ -166,7 +166,7 @@ def test_a_role_gets_credentials_for_its_own_places_and_no_others(lake: Lake, pr
 def test_credentials_without_write_access_cannot_list_staged_files(lake: Lake, producer: StewardClient) -> None:
     lake.line.protect()
     attempt = lake.stage_attempt(producer)
-    table = parse_location(lake.line.scene.found().metadata.location)
+    table = parse_location(lake.line.scene.table_state().metadata.location)
     for role in (Role.CONSUMER, Role.AUDITOR, Role.PRODUCER):
         with pytest.raises(PermissionError):
             list(S3Store(lake.role_storage(role)).walk(table))
@@ -194,7 +194,7 @@ def test_a_producer_writes_files_for_its_own_branch_only_with_its_own_credential
 def test_an_unknown_branch_is_refused_with_a_hint_about_credentials(lake: Lake, producer: StewardClient) -> None:
     lake.line.protect()
     with pytest.raises(PvdmError) as caught:
-        require_adoptable(lake.line.scene.found().metadata, "etl")
+        require_adoptable(lake.line.scene.table_state().metadata, "etl")
     assert "credentials of its own" in str(caught.value.hint)
 
 

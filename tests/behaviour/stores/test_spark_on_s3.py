@@ -177,7 +177,7 @@ def test_without_vended_sessions_a_contract_with_extraction_spark_is_refused(
         spark_lake.lake.line.protect(contract("storage: copied", SPARK))
     assert (caught.value.reason, caught.value.got) == (
         "extraction_store_unreachable",
-        f"{spark_lake.lake.line.scene.found('orders', ('sales',)).metadata.location}/data/file",
+        f"{spark_lake.lake.line.scene.table_state('orders', ('sales',)).metadata.location}/data/file",
     )
     assert "[s3.vending]" in str(caught.value.expected)
     assert caught.value.hint

@@ -30,12 +30,12 @@ def fence_publication(house: House, upstream: Upstream, attempt: Attempt) -> str
     with fault.armed("upstream.after_swap", fault.Raise(CrashError())), pytest.raises(CrashError):
         publish(house, attempt)
     settle(house)
-    (fence,) = [name for name in upstream.found().metadata.refs if name.startswith("pvdm-fence-")]
+    (fence,) = [name for name in upstream.table_state().metadata.refs if name.startswith("pvdm-fence-")]
     return fence
 
 
 def fence_changes(upstream: Upstream, fence: str) -> dict[str, list[Doc]]:
-    refs = upstream.found().metadata.refs
+    refs = upstream.table_state().metadata.refs
     other = next(ref.snapshot_id for ref in refs.values() if ref.snapshot_id != refs[fence].snapshot_id)
     move = {"action": "set-snapshot-ref", "ref-name": fence, "type": "branch", "snapshot-id": other}
     return {
@@ -75,7 +75,7 @@ def test_the_snapshot_of_a_fence_cannot_be_removed(house: House, upstream: Upstr
         publish(house, attempt)
     settle(house)
     # `main` is empty, so the fence points at the staged snapshot.
-    staged = upstream.found("empty").metadata.refs[attempt.branch].snapshot_id
+    staged = upstream.table_state("empty").metadata.refs[attempt.branch].snapshot_id
     gone = [{"action": "remove-snapshots", "snapshot-ids": [staged]}]
     assert refusal_reason(lambda: commit(house, gone, name="empty")) == "ref_reserved"
 
@@ -84,7 +84,7 @@ def test_a_late_commit_after_its_fence_was_removed_at_the_upstream_is_not_shown_
     house: House, upstream: Upstream
 ) -> None:
     attempt = house.proved("w", NEW)
-    base = upstream.found().metadata.current_snapshot_id
+    base = upstream.table_state().metadata.current_snapshot_id
     fence = fence_publication(house, upstream, attempt)
     upstream.commit([{"action": "remove-snapshot-ref", "ref-name": fence}])
     assert upstream.proxy.deliver() == [200]
@@ -101,15 +101,15 @@ def test_the_branch_of_an_ended_attempt_cannot_be_created_again_so_a_late_commit
     house: House, upstream: Upstream
 ) -> None:
     attempt = house.proved("w", NEW)
-    head = upstream.found().metadata.refs[attempt.branch].snapshot_id
-    staged = upstream.found().metadata.snapshot(head)
+    head = upstream.table_state().metadata.refs[attempt.branch].snapshot_id
+    staged = upstream.table_state().metadata.snapshot(head)
     assert staged is not None
     fence_publication(house, upstream, attempt)
     house.transact(
         lambda unit: attempts.end(unit, attempt.attempt_id, AttemptState.ROLLED_BACK, reason="given up by the test")
     )
     make_disposal(house).dispose(attempt.attempt_id)
-    now = upstream.found().metadata
+    now = upstream.table_state().metadata
     assert set(now.refs) == {"main"}  # the branch and its fence are gone; the late request needs the branch
     again = {
         **staged.raw,
@@ -133,7 +133,7 @@ def test_the_snapshot_id_of_an_unsettled_publication_is_refused_to_others(house:
         publish(house, attempt)
     with house.notary.ledger.read() as unit:
         (announcement,) = announced.list_open(unit)
-    now = upstream.found().metadata
+    now = upstream.table_state().metadata
     staged = now.snapshot(now.refs[attempt.branch].snapshot_id)
     assert staged is not None
     mine: Doc = {

@@ -49,7 +49,7 @@ def try_to_protect(house: House) -> str:
 def test_a_table_with_a_delete_of_a_future_sequence_number_is_not_protected(
     house: House, upstream: Upstream, by_list: bool
 ) -> None:
-    number = upstream.found().metadata.next_sequence_number
+    number = upstream.table_state().metadata.next_sequence_number
     listed = {LIST_FIELDS["sequence"]: 1_000, LIST_FIELDS["minimum"]: 1_000 if by_list else number}
     entry = added(equality_deletes(house), **({} if by_list else {"sequence_number": 1_000}))
     plant_at_upstream(
@@ -71,7 +71,7 @@ def test_manifests_from_before_the_protection_are_written_anew_into_the_vault(
     publish(house, house.proved("w", NEW, copied=copied))
     overwrite(house, manifest, [added(data_file(house, 98)), added(data_file(house, 99))])
     assert house.rows() == [1, 2, 3, 4]
-    metadata = house.found().metadata
+    metadata = house.table_state().metadata
     assert metadata.current_snapshot is not None
     shown = [each.manifest_path for each in listed_manifests(metadata, metadata.current_snapshot, house.files)]
     assert all(

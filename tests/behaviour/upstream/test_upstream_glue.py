@@ -103,7 +103,7 @@ class GlueScene(Scene):
         changed(document)
         (Path(place) / "metadata" / "00000-first.metadata.json").write_text(json.dumps(document))
         self.glue.register_table((self.shop, name), f"file://{place}/metadata/00000-first.metadata.json")
-        return self.found(name, levels)
+        return self.table_state(name, levels)
 
 
 @pytest.fixture(scope="module")
@@ -214,8 +214,8 @@ def test_nothing_is_published_on_a_snapshot_that_somebody_put_onto_main_in_glue(
     attempt = house.proved("w", NEW)
 
     def slip() -> None:
-        state = house.found()
-        files = house.written(f"{state.metadata.location}/data/slipped", [(8, 1, "Ulm")])
+        state = house.table_state()
+        files = house.write_files(f"{state.metadata.location}/data/slipped", [(8, 1, "Ulm")])
         made = new_snapshot_on(house, state.metadata, files, "main")
         house.notary.catalog.upstreams.commit(
             state.row, house.notary.catalog.upstreams.load(state.row)[1], [], list(made.updates)
@@ -265,7 +265,7 @@ def test_the_steward_loads_no_class_that_a_tables_properties_name(
     scene.make("free")
     for value in ("planted_class.Planted", "planted_class.Planted "):  # the second commit finds the first value
         commit(house, [{"action": "set-properties", "updates": {name: value}}], name="free")
-    assert house.found("free").metadata.properties[name].startswith("planted_class")
+    assert house.table_state("free").metadata.properties[name].startswith("planted_class")
     assert not mark.exists()
 
 
@@ -278,7 +278,7 @@ def test_metadata_files_are_written_only_in_the_tables_own_folder(house: House) 
     assert caught.value.reason == "location_reserved"
     elsewhere = f"file://{house.vault.root.local.parent}/planted"
     commit(house, [{"action": "set-properties", "updates": {"write.metadata.path": elsewhere}}], name="free")
-    found = house.found("free")
+    found = house.table_state("free")
     assert found.metadata.properties["write.metadata.path"] == elsewhere
     assert found.row.pointer.location.startswith(f"{found.metadata.location}/metadata/")
 
@@ -305,7 +305,7 @@ def test_a_table_with_fields_that_pyiceberg_would_drop_is_not_changed_and_stays_
     scene: Any = house.scene
     publish(house, house.proved("w", NEW))
     assert load_as(house, Role.CONSUMER)["metadata"]["snapshots"]
-    before = house.found().row.pointer
+    before = house.table_state().row.pointer
     for name, change in (
         ("named", lambda document: document.update(vendor={"a": 1})),
         ("column", lambda document: document["schemas"][0]["fields"][0].update(vendor="x")),
@@ -315,13 +315,13 @@ def test_a_table_with_fields_that_pyiceberg_would_drop_is_not_changed_and_stays_
         scene.protect(scene.protection(name, contract=house.contracts[name]))
         assert refusal_reason(lambda name=name: house.proved(name, NEW, name=name)) == "upstream_commit_lossy"  # type: ignore[misc]
         assert load_as(house, Role.CONSUMER, name)["metadata"]["location"]
-    assert house.found().row.pointer == before
+    assert house.table_state().row.pointer == before
 
 
 def test_a_publication_that_would_drop_unknown_fields_is_not_announced(house: House) -> None:
     scene: Any = house.scene
     attempt = house.proved("w", NEW)
-    metadata = house.found().metadata
+    metadata = house.table_state().metadata
     document = json.loads(metadata.to_bytes())
     document["refs"]["theirs"] = {"snapshot-id": metadata.current_snapshot_id, "type": "branch", "vendor": "x"}
     file = Path(scene.home) / "orders" / "metadata" / "00099-theirs.metadata.json"

@@ -45,16 +45,16 @@ def test_a_table_located_in_the_stewards_own_folders_is_refused(house: House, up
     for what, place in own_places(house).items():
         name = create_at_upstream(upstream)
         change_answers(upstream, lambda answer, place=place: answer["metadata"].update(location=f"file://{place}"))  # type: ignore[misc]
-        assert refusal_reason(lambda name=name: house.found(name)) == "location_reserved", what  # type: ignore[misc]
+        assert refusal_reason(lambda name=name: house.table_state(name)) == "location_reserved", what  # type: ignore[misc]
         upstream.proxy.change_load = None
-        assert house.found(name).row.name == name, what
+        assert house.table_state(name).row.name == name, what
 
 
 def test_a_metadata_file_in_the_stewards_own_folder_is_refused(house: House, upstream: Upstream) -> None:
     place = f"file://{house.stand.config.catalog.metadata}/x.metadata.json"
     change_answers(upstream, lambda answer: answer.update({"metadata-location": place}))
-    assert refusal_reason(house.found) == "location_reserved"
-    assert refusal_reason(lambda: house.found(create_at_upstream(upstream))) == "location_reserved"
+    assert refusal_reason(house.table_state) == "location_reserved"
+    assert refusal_reason(lambda: house.table_state(create_at_upstream(upstream))) == "location_reserved"
 
 
 def test_a_table_located_at_a_root_or_in_the_place_of_another_is_refused(house: House, upstream: Upstream) -> None:
@@ -67,13 +67,13 @@ def test_a_table_located_at_a_root_or_in_the_place_of_another_is_refused(house: 
         (f"{warehouse}/risk", "location_taken"),
         (f"{warehouse}/risk/theirs", "location_taken"),
         (warehouse, "location_taken"),
-        (f"{house.found().metadata.location}/below", "location_taken"),
+        (f"{house.table_state().metadata.location}/below", "location_taken"),
     ):
         name = create_at_upstream(upstream)
         change_answers(upstream, lambda answer, place=place: answer["metadata"].update(location=place))  # type: ignore[misc]
-        assert refusal_reason(lambda name=name: house.found(name)) == code, place  # type: ignore[misc]
+        assert refusal_reason(lambda name=name: house.table_state(name)) == code, place  # type: ignore[misc]
         upstream.proxy.change_load = None
-        assert house.found(name).row.name == name, place
+        assert house.table_state(name).row.name == name, place
 
 
 def with_places(folder: Any, upstream: Upstream, *places: str) -> Callable[[StewardConfig], StewardConfig]:
@@ -106,8 +106,8 @@ def test_tables_outside_the_configured_places_of_an_upstream_are_refused(upstrea
 
 def test_a_wrong_answer_is_refused_every_time_until_it_is_right(house: House, upstream: Upstream) -> None:
     upstream.append_directly(house, [(8, 1, "Ulm")], branch="theirs")
-    house.found()  # its metadata file is not in the ledger: the commit was not made through the Steward
+    house.table_state()  # its metadata file is not in the ledger: the commit was not made through the Steward
     change_answers(upstream, lambda answer: answer["metadata"]["properties"].update({"owner": "somebody"}))
-    assert [refusal_reason(house.found) for _ in range(3)] == ["upstream_metadata_changed"] * 3
+    assert [refusal_reason(house.table_state) for _ in range(3)] == ["upstream_metadata_changed"] * 3
     upstream.proxy.change_load = None
-    assert house.found().row.name == "orders"
+    assert house.table_state().row.name == "orders"

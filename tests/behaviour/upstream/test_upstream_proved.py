@@ -161,12 +161,12 @@ def test_a_schema_that_was_changed_at_the_upstream_is_shown_after_a_new_protecti
     published_house: House, upstream: Upstream
 ) -> None:
     text = published_house.contracts["orders"]
-    document: Any = document_of(upstream.found().metadata)
+    document: Any = document_of(upstream.table_state().metadata)
     schema = copy.deepcopy(document["schemas"][-1])
     swap_names(schema)
     upstream.commit([{"action": "add-schema", "schema": schema}, {"action": "set-current-schema", "schema-id": -1}])
     assert refusal_reason(lambda: load_as(published_house, Role.CONSUMER)) == "main_unproved"
-    follow_target(published_house.notary, published_house.scene.grant(), text, upstream.found().metadata)
+    follow_target(published_house.notary, published_house.scene.grant(), text, upstream.table_state().metadata)
     published_house.scene.protect(published_house.scene.protection(contract=text, action=ProtectionAction.UNPROTECT))
     published_house.scene.protect(published_house.scene.protection(contract=text))
     assert len(load_as(published_house, Role.CONSUMER)["metadata"]["snapshots"]) == 2
@@ -175,13 +175,13 @@ def test_a_schema_that_was_changed_at_the_upstream_is_shown_after_a_new_protecti
 def test_consumers_see_the_table_after_old_snapshots_expired_at_the_upstream(
     published_house: House, upstream: Upstream
 ) -> None:
-    gone = oldest(document_of(upstream.found().metadata))["snapshot-id"]
+    gone = oldest(document_of(upstream.table_state().metadata))["snapshot-id"]
     upstream.commit([{"action": "remove-snapshots", "snapshot-ids": [gone]}])
     assert len(load_as(published_house, Role.CONSUMER)["metadata"]["snapshots"]) == 1
 
 
 def test_a_tag_is_refused_while_the_table_is_not_as_proved(published_house: House, upstream: Upstream) -> None:
-    head = upstream.found().metadata.current_snapshot_id
+    head = upstream.table_state().metadata.current_snapshot_id
     tag = {"action": "set-snapshot-ref", "ref-name": "good", "type": "tag", "snapshot-id": head}
     upstream.commit([{"action": "set-properties", "updates": {"a": "b"}}])
     assert refusal_reason(lambda: commit(published_house, [tag], role=Role.PUBLISHER)) == "main_unproved"
@@ -231,7 +231,7 @@ def sources_and_contract(house: House) -> tuple[Sources, BoundContract]:
 def pin_orders(house: House) -> tuple[Sources, BoundContract, Workload]:
     """The same, and a workload that has pinned `orders`."""
     sources, bound = sources_and_contract(house)
-    row = house.found().row
+    row = house.table_state().row
     pinned = sources.pin(bound, "5f0f1c9e-1111-4c55-8a1f-6a1c0a7d4e22").snapshot_id
     house.open("v")
     with house.notary.ledger.read() as unit:

@@ -79,15 +79,15 @@ def state_of(house: House, attempt: Attempt) -> tuple[str, list[int], list[str],
 def test_a_publication_is_visible_in_the_upstream_itself(house: House, upstream: Upstream) -> None:
     attempt = house.proved("w", NEW)
     done = publish(house, attempt)
-    assert upstream.found().metadata.current_snapshot_id == done.shown.new_snapshot_id
-    assert done.shown.metadata_path == upstream.found().row.pointer.location
+    assert upstream.table_state().metadata.current_snapshot_id == done.shown.new_snapshot_id
+    assert done.shown.metadata_path == upstream.table_state().row.pointer.location
     assert state_of(house, attempt) == ("COMMITTED", [1, 2, 3, 4], ["DONE"], 1)
 
 
 def test_format_3_reaches_the_upstream_with_its_row_ids(upstream: Upstream, house: House) -> None:
     house.table("returns", rows=BEFORE, version=3)
     publish(house, house.proved("w", NEW, name="returns"))
-    metadata = upstream.found("returns").metadata
+    metadata = upstream.table_state("returns").metadata
     shown = metadata.current_snapshot
     assert shown is not None
     # As with Iceberg's own writers, a rewritten manifest reserves row ids for all of its rows.
@@ -194,7 +194,7 @@ def test_a_commit_that_arrives_after_everything_was_cleaned_up_is_refused(house:
     settle(house)
     house.transact(lambda unit: attempts.end(unit, attempt.attempt_id, AttemptState.ROLLED_BACK, reason="given up"))
     make_disposal(house).dispose(attempt.attempt_id)
-    assert sorted(upstream.found().metadata.refs) == ["main"]  # neither branch nor fence is left
+    assert sorted(upstream.table_state().metadata.refs) == ["main"]  # neither branch nor fence is left
     assert upstream.proxy.deliver() == [409]
     assert house.rows() == [1, 2]
 
@@ -204,7 +204,7 @@ def test_a_commit_that_arrives_while_it_is_fenced_off_counts(house: House, upstr
     upstream.proxy.plan += [hold_request, after_doing(upstream.proxy.deliver)]
     publish(house, attempt)
     assert state_of(house, attempt) == ("COMMITTED", [1, 2, 3, 4], ["DONE"], 1)
-    assert not [name for name in upstream.found().metadata.refs if "fence" in name]  # it was refused
+    assert not [name for name in upstream.table_state().metadata.refs if "fence" in name]  # it was refused
 
 
 def test_a_publication_succeeds_even_if_the_answer_to_its_fence_is_lost(house: House, upstream: Upstream) -> None:
@@ -268,7 +268,7 @@ def test_a_restore_ends_announced_publications_and_the_gate_refuses_what_they_ma
     attempt = house.proved("w", NEW)
     publish_with_unknown_result(house, upstream, attempt)
     upstream.proxy.down = False
-    assert house.transact(end_announced) == [str(upstream.found().metadata.current_snapshot_id)]
+    assert house.transact(end_announced) == [str(upstream.table_state().metadata.current_snapshot_id)]
     assert announced_of(house, attempt) == ["RELEASED"]
     ended = house.transact(
         lambda unit: attempts.end(unit, attempt.attempt_id, AttemptState.ROLLED_BACK, reason="restored")
@@ -289,14 +289,14 @@ def test_a_publication_is_tried_again_if_another_branch_is_committed_to_meanwhil
     upstream.proxy.plan.append(after_doing(lambda: upstream.append_directly(house, [(8, 1, "Ulm")], branch="theirs")))
     publish(house, attempt)
     assert state_of(house, attempt)[:2] == ("COMMITTED", [1, 2, 3, 4])
-    assert "theirs" in upstream.found().metadata.refs
+    assert "theirs" in upstream.table_state().metadata.refs
 
 
 def test_nothing_is_published_on_a_snapshot_that_somebody_puts_onto_main_meanwhile(
     house: House, upstream: Upstream
 ) -> None:
     attempt = house.proved("w", NEW)
-    base = upstream.found().metadata.current_snapshot_id
+    base = upstream.table_state().metadata.current_snapshot_id
     upstream.proxy.plan.append(after_doing(lambda: upstream.append_directly(house, [(8, 1, "Ulm")])))
     assert reason_of(house, attempt) == "upstream_main_moved"
     assert state_of(house, attempt) == ("COMMITTING", [1, 2, 8], ["RELEASED"], 0)

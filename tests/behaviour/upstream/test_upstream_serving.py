@@ -59,7 +59,7 @@ def test_a_producer_stages_through_the_steward_and_cannot_move_main(house: House
     house.open("w")
     attempt = house.attempt("w")
     house.stage(attempt, NEW)
-    staged = upstream.found().metadata.refs[attempt.branch].snapshot_id
+    staged = upstream.table_state().metadata.refs[attempt.branch].snapshot_id
     own = {"attempt_id": attempt.attempt_id}
     for updates, more, code in (
         ([set_main(staged)], {}, "main_gated"),
@@ -69,10 +69,10 @@ def test_a_producer_stages_through_the_steward_and_cannot_move_main(house: House
         (list(COLUMN), {}, "main_gated"),
         ([{"action": "set-location", "location": "file:///elsewhere"}], {}, "location_outside"),
     ):
-        before = upstream.found().row.pointer
+        before = upstream.table_state().row.pointer
         got = refusal_reason(lambda updates=updates, more=more: commit(house, updates, **more))  # type: ignore[misc]
         assert got == code, updates
-        assert upstream.found().row.pointer == before
+        assert upstream.table_state().row.pointer == before
     assert house.rows() == [1, 2]
 
 
@@ -82,7 +82,7 @@ def test_a_consumer_sees_nothing_that_is_staged(house: House, upstream: Upstream
     house.stage(attempt, NEW)
     whole, seen = load_as(house, Role.PRODUCER), load_as(house, Role.CONSUMER)
     assert attempt.branch in whole["metadata"]["refs"]
-    assert whole["metadata-location"] == upstream.found().row.pointer.location
+    assert whole["metadata-location"] == upstream.table_state().row.pointer.location
     assert (list(seen["metadata"]["refs"]), len(seen["metadata"]["snapshots"])) == (["main"], 1)
     assert seen["metadata-location"].startswith(f"file://{house.stand.folder}")
 
@@ -143,30 +143,30 @@ def test_commits_to_an_unprotected_table_are_forwarded_and_its_replacement_is_se
 ) -> None:
     house.scene.make("free")
     commit(house, [{"action": "set-properties", "updates": {"a": "b"}}], name="free")
-    assert upstream.found("free").metadata.properties["a"] == "b"
+    assert upstream.table_state("free").metadata.properties["a"] == "b"
     # Another table gets its name at the upstream: the next request drops the old row, the one after it serves the new.
     upstream.catalog.tables.drop(upstream.grant(), upstream.levels, "free")
     upstream.catalog.tables.create(
         upstream.grant(), upstream.levels, {"name": "free", "schema": {"type": "struct", "fields": []}}
     )
-    assert refusal_reason(lambda: house.found("free")) == "upstream_table_replaced"
-    assert house.found("free").row.table_uuid == upstream.found("free").row.table_uuid
+    assert refusal_reason(lambda: house.table_state("free")) == "upstream_table_replaced"
+    assert house.table_state("free").row.table_uuid == upstream.table_state("free").row.table_uuid
 
 
 def test_a_table_that_was_not_shown_for_a_while_is_served_again(house: House, upstream: Upstream) -> None:
     """Meanwhile another table had its name, or the upstream's answers were wrong."""
     house.scene.make("free")
-    own = house.found("free").row
+    own = house.table_state("free").row
     workload = replace(open_on_source(house, own.table_uuid), source_snapshot_id="1")
     sources = Sources(house.notary.ledger, house.notary.catalog, house.files)
     bound = parse_contract(contract().encode()).bind({})
     change_answers(upstream, replace_uuid)
-    assert refusal_reason(lambda: house.found("free")) == "upstream_table_replaced"
+    assert refusal_reason(lambda: house.table_state("free")) == "upstream_table_replaced"
     assert refusal_reason(lambda: sources.pin_again(workload, bound)) == "source_changed", "it may be there again later"
-    assert house.found("free").row.table_uuid != own.table_uuid
+    assert house.table_state("free").row.table_uuid != own.table_uuid
     upstream.proxy.change_load = None
-    assert refusal_reason(lambda: house.found("free")) == "upstream_table_replaced"
-    assert house.found("free").row.table_uuid == own.table_uuid
+    assert refusal_reason(lambda: house.table_state("free")) == "upstream_table_replaced"
+    assert house.table_state("free").row.table_uuid == own.table_uuid
 
 
 def open_on_source(house: House, source: str) -> Workload:
@@ -183,7 +183,7 @@ def test_a_forwarded_commit_whose_answer_is_lost_is_reported_as_unknown(house: H
     with pytest.raises(StateUnknownError) as caught:
         commit(house, [{"action": "set-properties", "updates": {"a": "b"}}], name="free")
     assert caught.value.reason == "upstream_unknown"
-    assert upstream.found("free").metadata.properties["a"] == "b"
+    assert upstream.table_state("free").metadata.properties["a"] == "b"
 
 
 def test_a_forwarded_commit_is_checked_again_if_the_table_has_moved(house: House, upstream: Upstream) -> None:
@@ -194,11 +194,11 @@ def test_a_forwarded_commit_is_checked_again_if_the_table_has_moved(house: House
         upstream.append_directly(house, [(8, 1, "Ulm")], branch="theirs")
 
     upstream.proxy.plan.append(after_doing(other))
-    files = house.written(f"{attempt.prefix}/data", NEW)
-    made = new_snapshot_on(house, house.found().metadata, files, attempt.branch)
+    files = house.write_files(f"{attempt.prefix}/data", NEW)
+    made = new_snapshot_on(house, house.table_state().metadata, files, attempt.branch)
     # Another commit took its sequence number meanwhile: a conflict, and nothing is committed.
     assert refusal_reason(lambda: commit(house, list(made.updates), role=Role.OPERATOR)) == "snapshot_sequence_stale"
-    assert upstream.found().metadata.snapshot(made.snapshot_id) is None
+    assert upstream.table_state().metadata.snapshot(made.snapshot_id) is None
 
 
 def test_a_crash_after_a_forwarded_commit_leaves_it_made_and_the_ledger_catches_up(
@@ -210,18 +210,18 @@ def test_a_crash_after_a_forwarded_commit_leaves_it_made_and_the_ledger_catches_
     with fault.armed("upstream.before_commit", fault.Raise(KeyboardInterrupt())), pytest.raises(KeyboardInterrupt):
         commit(house, [{"action": "set-properties", "updates": {"c": "d"}}], name="free")
     house.stand.reopen()
-    assert house.found("free").metadata.properties == upstream.found("free").metadata.properties
-    assert "c" not in upstream.found("free").metadata.properties
+    assert house.table_state("free").metadata.properties == upstream.table_state("free").metadata.properties
+    assert "c" not in upstream.table_state("free").metadata.properties
 
 
 def test_a_migration_can_change_the_contract_of_an_upstreams_table_but_not_its_structure(
     house: House, upstream: Upstream
 ) -> None:
-    before = upstream.found().row.pointer
+    before = upstream.table_state().row.pointer
     house.scene.migrate(house.scene.migration([], contract=OTHER_CONTRACT))
     assert refusal_reason(lambda: house.scene.migrate(house.scene.migration(COLUMN))) == "upstream_migration_refused"
-    assert upstream.found().row.pointer == before
-    assert house.found().row.contract_hash == house.scene.contract_of()
+    assert upstream.table_state().row.pointer == before
+    assert house.table_state().row.contract_hash == house.scene.contract_of()
 
 
 # An upstream whose answers are wrong.
@@ -260,7 +260,7 @@ def test_wrong_answers_of_an_upstream_end_no_proved_attempt(
     house: House, upstream: Upstream, change: Callable[[Doc], None], code: str
 ) -> None:
     attempt = house.proved("w", NEW)
-    house.found()
+    house.table_state()
     change_answers(upstream, change)
     with pytest.raises(UnavailableError) as caught:
         publish(house, attempt)
@@ -272,9 +272,9 @@ def test_wrong_answers_of_an_upstream_end_no_proved_attempt(
 
 
 def test_a_metadata_file_whose_content_has_changed_is_refused(house: House, upstream: Upstream) -> None:
-    house.found()
+    house.table_state()
     change_answers(upstream, lambda answer: answer["metadata"]["properties"].update({"owner": "somebody"}))
-    assert refusal_reason(house.found) == "upstream_metadata_changed"
+    assert refusal_reason(house.table_state) == "upstream_metadata_changed"
 
 
 def test_a_published_snapshot_with_another_list_is_not_shown_to_consumers(house: House, upstream: Upstream) -> None:
@@ -307,7 +307,7 @@ def test_an_answer_without_a_metadata_file_or_with_another_location_is_refused(
             answer["metadata-location"] += ".other"
 
     change_answers(upstream, changed)
-    assert refusal_reason(house.found) == code
+    assert refusal_reason(house.table_state) == code
 
 
 def test_a_publication_is_not_doubled_by_an_old_answer(house: House, upstream: Upstream) -> None:
@@ -315,7 +315,7 @@ def test_a_publication_is_not_doubled_by_an_old_answer(house: House, upstream: U
     attempt = house.proved("w", NEW)
     kept: list[Doc] = []
     change_answers(upstream, lambda answer: kept.append(json.loads(json.dumps(answer))))
-    house.found()
+    house.table_state()
     stale = kept[-1]
 
     def begin() -> None:
@@ -332,17 +332,17 @@ def test_a_chunk_without_rows_is_not_published_to_a_table_without_snapshots(hous
     house.table("empty", text=contract("empty"))
     attempt = house.proved("w", [], name="empty")
     assert reason_of(house, attempt) == "upstream_nothing_staged"
-    assert upstream.found("empty").metadata.current_snapshot_id is None
+    assert upstream.table_state("empty").metadata.current_snapshot_id is None
 
 
 def test_a_replaced_table_of_an_upstream_is_refused_as_a_source(house: House, upstream: Upstream) -> None:
     house.scene.make("free")
-    own = house.found("free").row
+    own = house.table_state("free").row
     bound = parse_contract(contract().replace("raw.orders", "sales.free").encode()).bind({})
-    named, target = bound.contract.boundary.source, house.found().row.table_uuid
+    named, target = bound.contract.boundary.source, house.table_state().row.table_uuid
     house.transact(lambda unit: claims.note_source(unit, target, named, own.table_uuid, workload_id="w"))
     sources = Sources(house.notary.ledger, house.notary.catalog, house.files)
     assert refusal_reason(lambda: sources.pin(bound, target)) == "source_empty"
     change_answers(upstream, replace_uuid)
-    assert refusal_reason(lambda: house.found("free")) == "upstream_table_replaced"
+    assert refusal_reason(lambda: house.table_state("free")) == "upstream_table_replaced"
     assert refusal_reason(lambda: sources.pin(bound, target)) == "source_replaced"

@@ -26,7 +26,7 @@ class Cache:
     def __init__(self, house: House, upstream: Upstream) -> None:
         self._upstream = upstream
         upstream.proxy.change_load = self._keep
-        house.found()
+        house.table_state()
         upstream.proxy.change_load = None
 
     def _keep(self, _: object, answer: Doc) -> Doc:
@@ -60,7 +60,7 @@ def reason_of(work: Callable[[], object]) -> str:
 
 
 def test_an_old_answer_ends_no_proved_attempt(house: House, staging_attempt: Attempt, cache: Cache) -> None:
-    base = house.found().metadata.current_snapshot_id
+    base = house.table_state().metadata.current_snapshot_id
     attempt = house.prove(staging_attempt, house.stage(staging_attempt, NEW), base)
     cache.begin()
     assert reason_of(lambda: publish(house, attempt)) == "upstream_stale"
@@ -73,7 +73,7 @@ def test_an_old_answer_ends_no_proved_attempt(house: House, staging_attempt: Att
 def test_an_old_answer_after_a_restart_ends_no_proved_attempt(
     house: House, staging_attempt: Attempt, cache: Cache
 ) -> None:
-    base = house.found().metadata.current_snapshot_id
+    base = house.table_state().metadata.current_snapshot_id
     attempt = house.prove(staging_attempt, house.stage(staging_attempt, NEW), base)
     cache.begin()
     house.stand.reopen()
@@ -93,7 +93,7 @@ def test_a_hand_in_is_refused_while_the_answer_lacks_the_staged_snapshot(
     assert reason_of(lambda: house.notary.workloads.end_staging(grant, staging_attempt.attempt_id)) == "upstream_stale"
     assert load_attempt(house, staging_attempt).state == "STAGING"
     cache.end()
-    staged = house.found().metadata.refs[staging_attempt.branch].snapshot_id
+    staged = house.table_state().metadata.refs[staging_attempt.branch].snapshot_id
     assert house.notary.workloads.end_staging(grant, staging_attempt.attempt_id).staged_snapshot_id == str(staged)
 
 
@@ -122,7 +122,7 @@ def test_a_verification_waits_while_the_answer_lacks_the_staged_snapshot(
 def test_consumers_are_shown_an_older_state_if_it_was_proved(house: House, upstream: Upstream) -> None:
     cache = Cache(house, upstream)
     publish(house, house.proved("w", NEW))
-    house.found()
+    house.table_state()
     cache.begin()
     grant = house.scene.grant(Role.CONSUMER, "sales")
     shown = house.notary.catalog.tables.load(grant, ("sales",), "orders").metadata

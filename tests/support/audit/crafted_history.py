@@ -56,8 +56,8 @@ KINDS = {
 }
 
 
-def same(value: Any) -> Any:
-    """Changes nothing."""
+def unchanged(value: Any) -> Any:
+    """A change that changes nothing, for parameters that take a change."""
     return value
 
 
@@ -121,7 +121,7 @@ class History:
         removed: Sequence[str] = (),
         *,
         relist: Callable[[bytes], bytes] | None = None,
-        said: Callable[[Any], Any] = same,
+        said: Callable[[Any], Any] = unchanged,
         by_steward: bool = False,
     ) -> NewSnapshot:
         """Commit the next snapshot of `main`, and write its files.
@@ -284,8 +284,8 @@ class History:
         self,
         *added: DataFile,
         removed: Sequence[str] = (),
-        core: Callable[[ProofCore], ProofCore] = same,
-        receipt: Callable[[Receipt], Receipt] = same,
+        core: Callable[[ProofCore], ProofCore] = unchanged,
+        receipt: Callable[[Receipt], Receipt] = unchanged,
         shown: Sequence[DataFile] | None = None,
         gone: Sequence[str] | None = None,
         signer: str = "notary-a",

@@ -36,7 +36,7 @@ def keep(house: House, snapshots: int, *, rows: Sequence[Row] = ()) -> None:
     """Create the protected table `sales.orders` with these rows, which keeps only so many snapshots of `main`."""
     house.scene.make("orders")
     if rows:
-        house.commit(house.written(f"{house.found().metadata.location}/data/before", rows), "main")
+        house.commit(house.write_files(f"{house.table_state().metadata.location}/data/before", rows), "main")
     settings = {"history.expire.min-snapshots-to-keep": str(snapshots), "history.expire.max-snapshot-age-ms": "1"}
     update: Doc = {"action": "set-properties", "updates": settings}
     change = Change(("sales",), "orders", (), [update])

@@ -35,7 +35,7 @@ from pvdm.trust.statement import read_unchecked
 from tests.support.audit.crafted_history import bound
 from tests.support.gate.approvals import SALES, Scene, contract_for
 from tests.support.steward.notary import NOTARY
-from tests.support.stores.places import file_at, files, stores, where
+from tests.support.stores.places import file_at, files, location_of, stores
 from tools.proof_kit import CORE, SECOND, fixed
 
 NAME = "sold"
@@ -58,7 +58,7 @@ class Audited:
 
     @property
     def state(self) -> TableState:
-        return self.scene.found(NAME)
+        return self.scene.table_state(NAME)
 
     def tick(self) -> int:
         self.counter += 1
@@ -77,7 +77,7 @@ class Audited:
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_bytes(f"rows of {name}".encode())
         return DataFile(
-            file_path=where(place),
+            file_path=location_of(place),
             file_format="PARQUET",
             record_count=10,
             file_size_in_bytes=place.stat().st_size,

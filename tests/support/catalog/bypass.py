@@ -26,7 +26,7 @@ T = "/namespaces/sales/tables/t"
 # Ids of snapshots: of `main`, and of branches that only some roles see.
 FIRST, HEAD = 11, 12
 HIDDEN, HIDDEN_HEAD, IN_EMPTY = 8_800_000_000_000_001, 8_800_000_000_000_002, 8_800_000_000_000_003
-TRACES = (
+SECRET_WORDS = (
     *(str(each) for each in (HIDDEN, HIDDEN_HEAD, IN_EMPTY)),
     *("secretwork", "secretpin", "secretstage", "secretfile", "secrettable"),
 )
@@ -46,7 +46,7 @@ ROLES = {
 class Scene:
     """A served catalog: `sales.t` and `sales.empty` are protected, `sales.open` and `risk.secrettable` are not.
 
-    `known` is the result of the last `everything()`.
+    `known` is the result of the last `protected_facts()`.
     """
 
     lake: Lake
@@ -92,7 +92,7 @@ class Scene:
             "files": self.files(),
         }
 
-    def everything(self) -> dict[str, object]:
+    def protected_facts(self) -> dict[str, object]:
         """Everything that a refused request must not change: `main`, staged data, the row, and the other tables."""
         others = [("open", ("sales",)), ("empty", ("sales",)), ("secrettable", ("risk",))]
         return self.main() | {"row itself": self.row(), "others": [self.row(*other) for other in others]}
@@ -127,12 +127,12 @@ def commit(*updates: Any, requirements: list[Any] | None = None, table: str = "t
     """A commit of these updates. A callable among them is called with the scene when the commit is sent."""
 
     def ask(scene: Scene, caller: Caller) -> httpx.Response:
-        return caller.commit(table, made(scene, *updates), requirements)
+        return caller.commit(table, resolve_updates(scene, *updates), requirements)
 
     return ask
 
 
-def made(scene: Scene, *updates: Any) -> list[Any]:
+def resolve_updates(scene: Scene, *updates: Any) -> list[Any]:
     """The updates, with callables replaced by what they return for the scene."""
     found: list[Any] = []
     for update in updates:
@@ -143,12 +143,12 @@ def made(scene: Scene, *updates: Any) -> list[Any]:
 
 def run(scene: Scene, attack: Attack) -> httpx.Response:
     """The attack is refused as expected, its response leaks nothing, and nothing has changed."""
-    before = scene.known or scene.everything()
+    before = scene.known or scene.protected_facts()
     response = attack.ask(scene, scene.callers[attack.by])
     require_no_trace(attack.by, response)
     code = response.json()["error"]["pvdm-code"] if attack.code else ""
     assert (response.status_code, code) == (attack.status, attack.code), response.text
-    scene.known = scene.everything()
+    scene.known = scene.protected_facts()
     require_same(before, scene.known)
     return response
 
@@ -164,7 +164,7 @@ def require_no_trace(by: str, response: httpx.Response) -> None:
         return
     sent = str(response.request.url) + response.request.content.decode(errors="replace")
     received = response.text + str(response.headers)
-    found = [trace for trace in TRACES if trace in received and trace not in sent]
+    found = [trace for trace in SECRET_WORDS if trace in received and trace not in sent]
     assert not found, f"the response to {by} has {found}"
 
 

@@ -98,7 +98,7 @@ class Stage:
     readers: Sequence[Reader]
 
     @classmethod
-    def at(cls, folder: Path, ledger: Ledger, clock: LedgerClock, time: Time, *readers: Reader) -> Stage:
+    def open_in(cls, folder: Path, ledger: Ledger, clock: LedgerClock, time: Time, *readers: Reader) -> Stage:
         """A warehouse and metadata files in this folder; `clock` shows `time`."""
         catalog, other = (
             open_catalog(

@@ -65,7 +65,7 @@ class Yard:
             self.change(lambda unit: tables.protect(unit, _row(unit, name), CONTRACT))
         return self.row(name)
 
-    def keyed(self, name: str, key: str, branch: str) -> TableRow:
+    def commit_with_key(self, name: str, key: str, branch: str) -> TableRow:
         """Commit with an idempotency key, in this process: a new branch at the snapshot of `main`."""
         catalog, producer = self.stand.notary.catalog, self.stand.grant(Role.PRODUCER, "sales", "job")
         identified = catalog.requests.identify(producer, key, branch.encode())

@@ -83,6 +83,6 @@ def play_and_scan(spark: SparkSession, folder: Path, *, examples: int, steps: in
         notary = lake.steward.stand.notary
         scanner = Scanner(spark, as_role(spark, lake, Role.PRODUCER), as_role(spark, lake, Role.CONSUMER))
         java_reads = JavaParser(spark).require_unchanged
-        stage = Stage.at(lake.folder, notary.ledger, notary.clock, time, java_reads, pyiceberg_reads)
+        stage = Stage.open_in(lake.folder, notary.ledger, notary.clock, time, java_reads, pyiceberg_reads)
         play(lambda: ScannedMachine(stage, scanner), examples=examples, steps=steps)
     assert scanner.rows_seen > examples, "scans that see no rows prove nothing"

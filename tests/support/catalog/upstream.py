@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pvdm.catalog.commit import Change
-from pvdm.catalog.state import TableState as Found
+from pvdm.catalog.state import TableState
 from pvdm.errors import PvdmError
 from pvdm.lake.format.manifest.entry import DataFile
 from pvdm.lake.format.table.metadata import TableMetadata
@@ -49,8 +49,8 @@ class Upstream:
     def grant(self) -> Any:
         return self.steward.stand.grant()
 
-    def found(self, name: str = "orders") -> Found:
-        found: Found = self.catalog.states.get(self.levels, name)
+    def table_state(self, name: str = "orders") -> TableState:
+        found: TableState = self.catalog.states.get(self.levels, name)
         return found
 
     def commit(self, updates: Sequence[Any], name: str = "orders") -> None:
@@ -59,8 +59,8 @@ class Upstream:
 
     def append_directly(self, house: House, rows: Sequence[Row], name: str = "orders", *, branch: str = "main") -> int:
         """Append rows to a ref at the upstream directly; returns the snapshot's id."""
-        metadata = self.found(name).metadata
-        files = house.written(f"{metadata.location}/data/slipped", rows)
+        metadata = self.table_state(name).metadata
+        files = house.write_files(f"{metadata.location}/data/slipped", rows)
         snapshot = new_snapshot_on(house, metadata, files, branch)
         self.commit(snapshot.updates, name)
         return snapshot.snapshot_id
@@ -72,11 +72,11 @@ class UpstreamScene(Scene):
 
     there: Upstream | None = None
 
-    def make(self, name: str = "orders", *, version: int = 2, levels: Levels = SALES) -> Found:
+    def make(self, name: str = "orders", *, version: int = 2, levels: Levels = SALES) -> TableState:
         assert self.there is not None
         there = self.there
         there.catalog.tables.create(there.grant(), there.levels, {"name": name, **request(version)})
-        return self.found(name, levels)
+        return self.table_state(name, levels)
 
 
 def new_snapshot_on(house: House, metadata: TableMetadata, files: Sequence[DataFile], branch: str) -> NewSnapshot:

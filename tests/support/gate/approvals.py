@@ -13,7 +13,7 @@ import pytest
 
 from pvdm.catalog.commit import Change
 from pvdm.catalog.names import full_name
-from pvdm.catalog.state import TableState as Found
+from pvdm.catalog.state import TableState
 from pvdm.errors import PvdmError
 from pvdm.lake.format.manifest.manifest_list import ListHeader
 from pvdm.lake.format.manifest.write import write_manifest_list
@@ -31,7 +31,7 @@ from pvdm.trust.verify import sign_statement
 from tests.support.catalog.core import request, to_ref
 from tests.support.lake.sources import follow_target, provide_source
 from tests.support.steward.notary import Stand, stand_at
-from tests.support.stores.places import file_at, placed
+from tests.support.stores.places import file_at, on_test_store
 from tools.proof_kit import SECOND, SIGNERS, fixed
 
 Doc = dict[str, Any]
@@ -98,7 +98,7 @@ class Scene:
     def grant(self, role: Role = Role.OPERATOR, domain: str = "*") -> Grant:
         return self.stand.grant(role, domain)
 
-    def found(self, name: str = "orders", levels: Levels = SALES) -> Found:
+    def table_state(self, name: str = "orders", levels: Levels = SALES) -> TableState:
         """The table's current state."""
         return self.notary.catalog.states.get(levels, name)
 
@@ -106,21 +106,21 @@ class Scene:
         return self.notary.catalog.namespaces.get(self.grant(), levels)
 
     def contract_of(self, name: str = "orders") -> str | None:
-        return self.found(name).row.contract_hash
+        return self.table_state(name).row.contract_hash
 
-    def make(self, name: str = "orders", *, version: int = 2, levels: Levels = SALES) -> Found:
+    def make(self, name: str = "orders", *, version: int = 2, levels: Levels = SALES) -> TableState:
         """Create a table of this format version."""
         return self.notary.catalog.tables.create(self.grant(), levels, {"name": name, **request(version)})
 
     def commit(
         self, updates: Sequence[Doc], name: str = "orders", *, role: Role = Role.OPERATOR, levels: Levels = SALES
-    ) -> Found:
+    ) -> TableState:
         change = Change(levels, name, (), updates)
         return self.notary.catalog.tables.commit(self.grant(role, "sales"), [change])[0]
 
-    def stage(self, name: str = "orders", branch: str = "stage") -> Found:
+    def stage(self, name: str = "orders", branch: str = "stage") -> TableState:
         """Commit one more snapshot, without files, to a branch: as a producer, or to `main` as an operator."""
-        base = self.found(name).metadata
+        base = self.table_state(name).metadata
         self.counter += 1
         ref = base.refs.get(branch)
         snapshot: Doc = {
@@ -145,7 +145,7 @@ class Scene:
         return fixed(f"approval {self.counter}", 16)
 
     def ref(self, name: str = "orders", levels: Levels = SALES) -> TableRef:
-        row = self.found(name, levels).row
+        row = self.table_state(name, levels).row
         return TableRef(self.notary.catalog.name, row.table_uuid, full_name((*levels, name)))
 
     def protection(
@@ -158,7 +158,7 @@ class Scene:
     ) -> Protection:
         """The operator's statement that protects the table as it is now, or ends its protection."""
         contract = contract or contract_for(name, levels, domain=levels[0])
-        metadata = self.found(name, levels).metadata
+        metadata = self.table_state(name, levels).metadata
         return Protection(
             "operator-tom",
             "orders go live",
@@ -200,7 +200,7 @@ class Scene:
         contract: str | None = None,
     ) -> Migration:
         """The operator's statement that makes these updates to the protected table as it is now."""
-        found = self.found(name)
+        found = self.table_state(name)
         contract_hash = found.row.contract_hash or HASH
         after = apply_updates(
             found.metadata, updates, now_ms=self.now // 1_000, previous_location=found.row.pointer.location
@@ -237,15 +237,15 @@ class Scene:
     def _metadata_of(self, statement: Protection) -> TableMetadata:
         """The metadata of the table that is protected; for a namespace, that of `orders`."""
         if isinstance(statement.target, NamespaceTarget):
-            return self.found().metadata
+            return self.table_state().metadata
         *levels, name = statement.target.table.name.split(".")
-        return self.found(name, tuple(levels)).metadata
+        return self.table_state(name, tuple(levels)).metadata
 
     def prepare_source(self, statement: Migration) -> None:
         """Give the source the columns that the migration gives the target."""
         try:
             *levels, name = statement.table.name.split(".")
-            found = self.found(name, tuple(levels))
+            found = self.table_state(name, tuple(levels))
             updates = json.loads(statement.updates)
             after = apply_updates(found.metadata, updates, now_ms=self.now // 1_000, previous_location="file:///before")
         except (PvdmError, ValueError):
@@ -288,7 +288,7 @@ def furnish(stand: Stand) -> Scene:
         stand.notary.catalog.namespaces.create(scene.grant(), levels, {"pvdm.domain": levels[0]})
     scene.make()
     scene.stage(branch="main")
-    provide_source(stand.notary, scene.grant(), CONTRACT, scene.found().metadata)
+    provide_source(stand.notary, scene.grant(), CONTRACT, scene.table_state().metadata)
     return scene
 
 
@@ -301,7 +301,7 @@ def scene_at(
 ) -> Iterator[Scene]:
     """A Steward in this folder with the namespaces and the table of `furnish`."""
     folder = folder.resolve()
-    catalog = placed(with_catalog(folder))
+    catalog = on_test_store(with_catalog(folder))
     with stand_at(folder, ledger_url=ledger_url, changed=lambda config: changed(catalog(config))) as stand:
         yield furnish(stand)
 

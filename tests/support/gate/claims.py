@@ -40,7 +40,7 @@ def with_source_uuid(text: str, uuid: str | None) -> str:
 
 
 def source_uuid(line: Line, name: str = "orders") -> str:
-    return line.scene.found(name, RAW).row.table_uuid
+    return line.scene.table_state(name, RAW).row.table_uuid
 
 
 def recreate_source(line: Line, how: str, rows: Sequence[Row] = ROWS) -> str:

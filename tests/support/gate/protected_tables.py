@@ -61,7 +61,7 @@ from pvdm.verify.fetch import Files
 from tests.support.gate.approvals import SALES, Scene, contract_for, with_catalog
 from tests.support.lake.sources import empty_source
 from tests.support.steward.notary import Stand, commitments, stand_at
-from tests.support.stores.places import file_at, files, placed, stores, where
+from tests.support.stores.places import file_at, files, location_of, on_test_store, stores
 from tools.proof_kit import SECOND, fixed
 
 Doc = dict[str, Any]
@@ -127,8 +127,8 @@ class House:
         """Create a protected table whose `main` has these rows, with one file for each day."""
         self.scene.make(name, version=version)
         if rows:
-            place = f"{self.found(name).metadata.location}/data/before"
-            self.commit(self.written(place, rows), "main", name=name)
+            place = f"{self.table_state(name).metadata.location}/data/before"
+            self.commit(self.write_files(place, rows), "main", name=name)
         self.contracts[name] = text or contract(name)
         self.scene.protect(self.scene.protection(name, contract=self.contracts[name]))
 
@@ -138,13 +138,13 @@ class House:
         self.contracts["orders"] = text or contract()
         self.scene.protect(self.scene.protection("orders", contract=self.contracts["orders"]))
 
-    def found(self, name: str = "orders") -> TableState:
-        return self.scene.found(name)
+    def table_state(self, name: str = "orders") -> TableState:
+        return self.scene.table_state(name)
 
     def ref(self, name: str = "orders") -> TableRef:
         return self.scene.ref(name)
 
-    def written(self, place: str, rows: Sequence[Row]) -> tuple[DataFile, ...]:
+    def write_files(self, place: str, rows: Sequence[Row]) -> tuple[DataFile, ...]:
         """Write Parquet files of these rows, one for each day; returns them as manifests list them."""
         days = sorted({row[1] for row in rows})
         return tuple(self._write_file(place, number, [row for row in rows if row[1] == number]) for number in days)
@@ -164,7 +164,7 @@ class House:
         pq.write_table(pa.table(columns, schema=schema), sink)
         path.write_bytes(sink.getvalue().to_pybytes())
         return DataFile(
-            file_path=where(path),
+            file_path=location_of(path),
             file_format="PARQUET",
             record_count=len(rows),
             file_size_in_bytes=path.stat().st_size,
@@ -182,7 +182,7 @@ class House:
         place: str | None = None,
     ) -> int:
         """Commit a snapshot to a branch, with its manifests at `place`; returns its id."""
-        state = self.found(name)
+        state = self.table_state(name)
         home = place or f"{state.metadata.location}/metadata"
         file_at(home).mkdir(parents=True, exist_ok=True)
         snapshot = next_snapshot(
@@ -202,7 +202,7 @@ class House:
 
     def rows(self, name: str = "orders") -> list[int]:
         """The ids of all rows of `main`, read from its files."""
-        metadata = self.found(name).metadata
+        metadata = self.table_state(name).metadata
         head = metadata.current_snapshot
         found: list[Any] = []
         for entry in () if head is None else live_entries(metadata, head, self.files):
@@ -212,7 +212,7 @@ class House:
 
     def paths(self, name: str = "orders", *, of_day: int | None = None) -> list[str]:
         """The paths of the files of `main`, or of one day's."""
-        metadata = self.found(name).metadata
+        metadata = self.table_state(name).metadata
         head = metadata.current_snapshot
         entries = () if head is None else live_entries(metadata, head, self.files)
         return sorted(
@@ -236,7 +236,7 @@ class House:
         source: str = SOURCE.uuid,
     ) -> None:
         """Open a workload of the table, with these chunks, in the ledger."""
-        row = self.found(name).row
+        row = self.table_state(name).row
         atomicity = Atomicity.WORKLOAD if "atomicity: workload" in self.contracts[name] else Atomicity.CHUNK
         opening = Opening(workload_id, str(row.contract_hash), row.table_uuid, source, b"{}", atomicity, "sales")
         planned = [Chunk(chunk_id, b'{"id":"%s","where":"true"}' % chunk_id.encode()) for chunk_id in chunk_ids]
@@ -246,7 +246,7 @@ class House:
 
     def attempt(self, workload_id: str, chunk_id: str = "all", *, name: str = "orders") -> Attempt:
         """Open an attempt at the chunk, in the state STAGING, with its branch."""
-        state = self.found(name)
+        state = self.table_state(name)
         attempt_id = fixed(f"attempt {self.number()}", 16)
         opening = AttemptOpening(
             attempt_id,
@@ -273,7 +273,7 @@ class House:
         self, attempt: Attempt, rows: Sequence[Row], *, name: str = "orders", removed: Sequence[str] = ()
     ) -> tuple[DataFile, ...]:
         """Write files of these rows under the attempt's prefix, and commit them to its branch as its producer."""
-        files = self.written(f"{attempt.prefix}/data", rows)
+        files = self.write_files(f"{attempt.prefix}/data", rows)
         by = replace(self.scene.grant(Role.PRODUCER, "sales"), attempt_id=attempt.attempt_id)
         self.commit(files, attempt.branch, name=name, removed=removed, by=by, place=f"{attempt.prefix}/metadata")
         return files
@@ -295,7 +295,7 @@ class House:
         if opened:
             self.open(workload_id, name=name)
         attempt = self.attempt(workload_id, chunk_id, name=name)
-        base = self.found(name).metadata.current_snapshot_id
+        base = self.table_state(name).metadata.current_snapshot_id
         files = self.stage(attempt, rows, name=name, removed=removed) if rows or removed else ()
         return self.prove(
             attempt, files, base, name=name, removed=removed, changed=changed, copied=copied, lifetime=lifetime
@@ -320,7 +320,7 @@ class House:
         `changed` changes the proof's core. `listed` are the entries of the verified manifest, by default the files.
         The proof names `storage`; by default `copied` or `open`, as the files are.
         """
-        metadata = self.found(name).metadata
+        metadata = self.table_state(name).metadata
         ref = metadata.refs.get(attempt.branch)
         staged = None if ref is None or ref.snapshot_id == base else ref.snapshot_id
         nonce = fixed(f"nonce {attempt.attempt_id} {self.number()}", 16)
@@ -349,12 +349,12 @@ class House:
 
     def _copy(self, attempt: Attempt, file: DataFile, at: int) -> DataFile:
         data = file_at(file.file_path).read_bytes()
-        uuid = self.found().row.table_uuid
+        uuid = self.table_state().row.table_uuid
         location = self.vault.copy_in(uuid, attempt.attempt_id, at, data, hashlib.sha256(data).hexdigest())
         return replace(file, file_path=location)
 
     def _write_verified_manifest(self, core: ProofCore, files: Sequence[DataFile], name: str) -> None:
-        state = self.found(name)
+        state = self.table_state(name)
         nonce = core.attempt.nonce
         data = encode_verified(state.metadata, files, nonce)
         location = self.vault.write(state.row.table_uuid, VaultKind.METADATA, f"verified-{nonce}.avro", data)
@@ -382,7 +382,7 @@ class House:
         removed: Sequence[str] = (),
     ) -> ProofCore:
         """The core of the proof that an honest notary signs."""
-        state = self.found(name)
+        state = self.table_state(name)
         with self.notary.ledger.read() as unit:
             workload = workloads.get(unit, attempt.workload_id)
         schema = to_model(state.metadata.current_schema)
@@ -463,7 +463,7 @@ class House:
         return self.proposals().collect(found[0].workload_id, [attempt.attempt_id for attempt in found])
 
     def gate(self, name: str = "orders") -> Gate:
-        gate: Gate = self.publishing()._gate(self.found(name).row.table_uuid)
+        gate: Gate = self.publishing()._gate(self.table_state(name).row.table_uuid)
         return gate
 
     def transact(self, work: Callable[[Unit], Any]) -> Any:
@@ -492,7 +492,7 @@ def house_at(
 ) -> Iterator[House]:
     """A Steward in this folder with a catalog, the namespace `sales`, and no table yet."""
     folder = folder.resolve()
-    catalog = placed(with_catalog(folder))
+    catalog = on_test_store(with_catalog(folder))
     with stand_at(folder, ledger_url=ledger_url, changed=lambda config: changed(catalog(config))) as stand:
         scene = Scene(stand)
         stand.notary.catalog.namespaces.create(scene.grant(), SALES, {"pvdm.domain": "sales"})

@@ -47,14 +47,14 @@ def existing(file: DataFile, sequence: int, **more: Any) -> ManifestEntry:
 
 def equality_deletes(house: House, column: int = 1) -> DataFile:
     """An equality delete file of one row. Readers that apply it hide rows."""
-    place = f"{house.found().metadata.location}/data/deletes"
-    (file,) = house.written(place, [(3, 1, "Ulm")])
+    place = f"{house.table_state().metadata.location}/data/deletes"
+    (file,) = house.write_files(place, [(3, 1, "Ulm")])
     return replace(file, content=FileContent.EQUALITY_DELETES, equality_ids=(column,))
 
 
 def live(house: House, name: str = "orders") -> list[ManifestEntry]:
     """The live entries of `main`, with the status that they have in the next manifest."""
-    metadata = house.found(name).metadata
+    metadata = house.table_state(name).metadata
     head = metadata.current_snapshot
     listed = () if head is None else listed_manifests(metadata, head, house.files)
     return [
@@ -81,7 +81,7 @@ def plant(
     `header` and `snapshot` replace values of the list's header and of the snapshot. A `silent` list has no values in
     its header. With `twice` the list names its first manifest as its second too.
     """
-    metadata = house.found(name).metadata
+    metadata = house.table_state(name).metadata
     home = f"{metadata.location}/metadata"
     file_at(home).mkdir(parents=True, exist_ok=True)
     snapshot_id = 8_000_000 + house.number()
@@ -148,7 +148,7 @@ def _write_manifest(metadata: TableMetadata, each: Planted, snapshot_id: int, pa
 
 def overwrite(house: House, path: str, entries: Sequence[ManifestEntry], *, name: str = "orders") -> None:
     """Overwrite a manifest with other entries, with the same length."""
-    metadata = house.found(name).metadata
+    metadata = house.table_state(name).metadata
     place = file_at(path)
     size = place.stat().st_size
     header = header_of(metadata, metadata.default_spec_id, ManifestContent.DATA)
@@ -163,6 +163,6 @@ def overwrite(house: House, path: str, entries: Sequence[ManifestEntry], *, name
 
 def data_file(house: House, number: int, *, days: int = 1, name: str = "orders") -> DataFile:
     """A data file of one row with this id, as a manifest lists it."""
-    (file,) = house.written(f"{house.found(name).metadata.location}/data/before", [(number, days, "Ulm")])
+    (file,) = house.write_files(f"{house.table_state(name).metadata.location}/data/before", [(number, days, "Ulm")])
     assert file.partition == IdMap([(1000, day(days))])
     return file

@@ -74,7 +74,7 @@ def entry(status: EntryStatus = EntryStatus.ADDED, file: DataFile | None = None,
     return replace(base, **changes)
 
 
-def kept(file: DataFile | None = None, **changes: Any) -> ManifestEntry:
+def existing_entry(file: DataFile | None = None, **changes: Any) -> ManifestEntry:
     """An entry that was added in an older snapshot."""
     old = {"status": EntryStatus.EXISTING, "sequence_number": 2, "file_sequence_number": 2}
     return entry(file=file, **{**old, **changes})

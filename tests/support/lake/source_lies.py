@@ -22,6 +22,7 @@ from tests.support.lake.metadata import Doc, column, schema
 from tests.support.lake.puffin import Listed, add_vectors
 from tests.support.lake.scans import Lake, identity_spec, table_of
 from tests.support.parquet.edit import BINARY, I64, Struct, edit_footer, groups, put, statistics
+from tests.support.parquet.field_ids import GroupField, StatisticsField
 
 ID: Final = Field("id", PrimitiveType(Kind.LONG), field_id=1)
 TOWN: Final = Field("town", PrimitiveType(Kind.STRING), field_id=2)
@@ -122,10 +123,11 @@ def path_statistics(folder: Path, lies: bool) -> Lake:
     table = lake(folder)
     data = table.data(table_of(COLUMNS, ROWS))
     location = table.positions([(data, 1), (data, 2)])
+    bounds = (StatisticsField.MAX, StatisticsField.MIN, StatisticsField.MAX_VALUE, StatisticsField.MIN_VALUE)
 
     def change(footer: Struct) -> None:
-        for end in (1, 2, 5, 6) if lies else ():
-            put(statistics(footer, 0), end, BINARY, b"zzz")
+        for bound in bounds if lies else ():
+            put(statistics(footer, 0), bound, BINARY, b"zzz")
 
     _edit(table, location, change)
     return table
@@ -137,7 +139,7 @@ def group_size(folder: Path, lies: bool) -> Lake:
 
     def change(footer: Struct) -> None:
         if lies:
-            put(groups(footer)[0], 6, I64, 10**7)
+            put(groups(footer)[0], GroupField.TOTAL_COMPRESSED_SIZE, I64, 10**7)
 
     _edit(table, location, change)
     return table

@@ -31,6 +31,7 @@ SECTOR = 512
 """A disk writes so many bytes whole or not at all."""
 ACKNOWLEDGED = "acknowledged"
 _EVERY_CHANGE = 1.1  # a probability above every value of random()
+_LATER_NAME_CHANCE = 0.7  # that a name has any of its entries after the loss, and not surely the synced one
 _NOT_TRIED_AFTER = "co"  # close and open: a new file is empty, so its loss is tried after the first write
 _RECORD_HEAD = struct.Struct("<ciqq")  # kind, descriptor, offset, length of the data
 
@@ -113,7 +114,7 @@ class Disk:
         chance = random.choice((0.0, 0.0, 0.5, 0.9, _EVERY_CHANGE))
         found, folders = {}, {"."}
         for name, entries in sorted(self._entries.items()):  # sorted: a folder comes before its files
-            entry = random.choice(entries) if random.random() < 0.7 else entries[0]
+            entry = random.choice(entries) if random.random() < _LATER_NAME_CHANCE else entries[0]
             if str(Path(name).parent) not in folders or name == ACKNOWLEDGED:
                 continue
             if isinstance(entry, File):

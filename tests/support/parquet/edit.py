@@ -1,16 +1,6 @@
 """Takes Parquet files apart and puts them together again with another footer, page index or pages.
 
-Structs of the footer are lists of fields of Thrift's compact protocol, and fields are found by their id in Parquet's
-`parquet.thrift`. The ids that tests use most:
-- FileMetaData: 2 schema, 4 row groups, 5 key-value metadata; SchemaElement: 4 name, 5 children, 9 field id, 10 type
-- RowGroup: 1 column chunks, 3 rows, 4 sorting columns, 6 compressed size
-- ColumnChunk: 3 metadata, 4 and 5 place and length of the offset index, 6 and 7 of the column index
-- ColumnMetaData: 2 encodings, 4 codec, 5 values, 6 and 7 size without and with compression, 9 first data page,
-  11 dictionary page, 12 statistics, 13 page counts by encoding, 14 and 15 place and length of the bloom filter,
-  16 size statistics
-- Statistics: 1 and 2 deprecated max and min, 3 nulls, 4 distinct values, 5 max, 6 min, 7 and 8 whether they are exact
-- PageHeader: 1 page type, 2 and 3 size without and with compression, 5, 7 and 8 header of a data page of version 1,
-  of a dictionary page, of a data page of version 2
+Structs are lists of fields of Thrift's compact protocol. A field is found by its id, which `field_ids.py` names.
 """
 
 from __future__ import annotations
@@ -19,7 +9,20 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
-I32, I64, BINARY, LIST, STRUCT = 5, 6, 8, 9, 12
+from tests.support.parquet.field_ids import (
+    ChunkField,
+    ColumnField,
+    FooterField,
+    GroupField,
+    PageField,
+    PageType,
+    SchemaField,
+)
+
+TRUE, FALSE, BYTE, I16, I32, I64, BINARY, LIST, STRUCT = 1, 2, 3, 4, 5, 6, 8, 9, 12
+"""Wire types of the compact protocol. A boolean's value is its wire type; in a list it is one byte."""
+BOOLEANS = (TRUE, FALSE)
+_VARIANT = 16  # the field of LogicalType that is set for a variant
 Field = list[Any]
 """A field: its id, wire type and value. The value of a list is a pair: the elements' wire type, and the elements."""
 Struct = list[Field]
@@ -53,11 +56,11 @@ def _zigzag(value: int) -> bytes:
 
 
 def _parse_value(data: bytes, at: int, kind: int, *, in_list: bool = False) -> tuple[Any, int]:
-    if kind in (1, 2):
-        return (data[at] == 1, at + 1) if in_list else (kind == 1, at)
-    if kind == 3:
+    if kind in BOOLEANS:
+        return (data[at] == TRUE, at + 1) if in_list else (kind == TRUE, at)
+    if kind == BYTE:
         return data[at], at + 1
-    if kind in (4, I32, I64):
+    if kind in (I16, I32, I64):
         return _signed(data, at)
     if kind == BINARY:
         length, at = _unsigned(data, at)
@@ -98,11 +101,11 @@ class Raw(bytes):
 def _serialize_value(kind: int, value: Any, *, in_list: bool = False) -> bytes:
     if isinstance(value, Raw):
         return bytes(value)
-    if kind in (1, 2):
-        return bytes([1 if value else 2]) if in_list else b""
-    if kind == 3:
+    if kind in BOOLEANS:
+        return bytes([TRUE if value else FALSE]) if in_list else b""
+    if kind == BYTE:
         return bytes([value])
-    if kind in (4, I32, I64):
+    if kind in (I16, I32, I64):
         return _zigzag(value)
     if kind == BINARY:
         return varint(len(value)) + bytes(value)
@@ -119,8 +122,8 @@ def serialize(fields: Struct) -> bytes:
     data, last_number = b"", 0
     for number, given_kind, value in fields:
         kind = given_kind
-        if given_kind in (1, 2):  # a boolean's value is its wire type
-            kind = 1 if value else 2
+        if given_kind in BOOLEANS:  # a boolean's value is its wire type
+            kind = TRUE if value else FALSE
         step = number - last_number
         data += bytes([step << 4 | kind]) if 0 < step <= 15 else bytes([kind]) + _zigzag(number)
         data, last_number = data + _serialize_value(kind, value), number
@@ -153,19 +156,19 @@ def join_footer(body: bytes, footer: Struct) -> bytes:
 
 def groups(footer: Struct) -> list[Struct]:
     """The row groups of a footer."""
-    found: list[Struct] = get(footer, 4)[1]
+    found: list[Struct] = get(footer, FooterField.ROW_GROUPS)[1]
     return found
 
 
 def columns(group: Struct) -> list[Struct]:
     """The column chunks of a row group."""
-    found: list[Struct] = get(group, 1)[1]
+    found: list[Struct] = get(group, GroupField.COLUMNS)[1]
     return found
 
 
 def metadata_of(chunk: Struct) -> Struct:
     """The metadata of a column chunk (ColumnMetaData)."""
-    found: Struct = get(chunk, 3)
+    found: Struct = get(chunk, ChunkField.META_DATA)
     return found
 
 
@@ -178,7 +181,7 @@ def edit_footer(data: bytes, change: Callable[[Struct], None]) -> bytes:
 
 def statistics(footer: Struct, column: int, group: int = 0) -> Struct:
     """The statistics of a column chunk."""
-    found: Struct = get(metadata_of(columns(groups(footer)[group])[column]), 12)
+    found: Struct = get(metadata_of(columns(groups(footer)[group])[column]), ColumnField.STATISTICS)
     return found
 
 
@@ -187,8 +190,9 @@ def drop(fields: Struct, *numbers: int) -> None:
     fields[:] = [each for each in fields if each[0] not in numbers]
 
 
-COLUMN_INDEX, OFFSET_INDEX = 6, 4
+COLUMN_INDEX, OFFSET_INDEX = ChunkField.COLUMN_INDEX_OFFSET, ChunkField.OFFSET_INDEX_OFFSET
 """Ids of the fields of a column chunk with the place of its column index and offset index. Id + 1 has the length."""
+INDEX_PLACES = (OFFSET_INDEX, OFFSET_INDEX + 1, COLUMN_INDEX, COLUMN_INDEX + 1)
 
 
 def edit_page_index(data: bytes, kind: int, column: int, change: Callable[[Struct], None], group: int = 0) -> bytes:
@@ -207,11 +211,12 @@ def pages(data: bytes, column: int = 0, group: int = 0) -> list[tuple[Struct, by
     """The header and the body of each page of a column chunk."""
     body, footer = split_footer(data)
     fields = metadata_of(columns(groups(footer)[group])[column])
-    at = min(value for number, _, value in fields if number in (9, 11))
-    end, found = at + get(fields, 7), []
+    first_pages = (ColumnField.DATA_PAGE_OFFSET, ColumnField.DICTIONARY_PAGE_OFFSET)
+    at = min(value for number, _, value in fields if number in first_pages)
+    end, found = at + get(fields, ColumnField.TOTAL_COMPRESSED_SIZE), []
     while at < end:
         header, start = parse(body, at)
-        at = start + get(header, 3)
+        at = start + get(header, PageField.COMPRESSED_PAGE_SIZE)
         found.append((header, body[start:at]))
     return found
 
@@ -224,15 +229,18 @@ def edit_pages(data: bytes, change: Callable[[list[tuple[Struct, bytes]]], None]
     change(found)
     body, starts = b"PAR1", []
     for header, content in found:
-        starts.append((get(header, 1), len(body)))
+        starts.append((get(header, PageField.TYPE), len(body)))
         body += serialize(header) + content
-    drop(chunk, 4, 5, 6, 7)
-    drop(fields, 11)
-    put(fields, 9, I64, next(start for kind, start in starts if kind != 2))
-    if starts[0][0] == 2:
-        put(fields, 11, I64, starts[0][1])
-    put(fields, 7, I64, len(body) - 4)
-    put(groups(footer)[0], 6, I64, len(body) - 4)
+    drop(chunk, *INDEX_PLACES)
+    drop(fields, ColumnField.DICTIONARY_PAGE_OFFSET)
+    first_data_page = next(start for kind, start in starts if kind != PageType.DICTIONARY_PAGE)
+    put(fields, ColumnField.DATA_PAGE_OFFSET, I64, first_data_page)
+    first_type, first_start = starts[0]
+    if first_type == PageType.DICTIONARY_PAGE:
+        put(fields, ColumnField.DICTIONARY_PAGE_OFFSET, I64, first_start)
+    pages_size = len(body) - len(b"PAR1")
+    put(fields, ColumnField.TOTAL_COMPRESSED_SIZE, I64, pages_size)
+    put(groups(footer)[0], GroupField.TOTAL_COMPRESSED_SIZE, I64, pages_size)
     return join_footer(body, footer)
 
 
@@ -240,8 +248,8 @@ def with_variants(data: bytes, *names: str) -> bytes:
     """The file with the annotation VARIANT at the groups with these names. PyArrow does not write it."""
 
     def annotate(footer: Any) -> None:
-        for element in get(footer, 2)[1]:
-            if get(element, 4) in {name.encode() for name in names}:
-                put(element, 10, STRUCT, [[16, STRUCT, []]])
+        for element in get(footer, FooterField.SCHEMA)[1]:
+            if get(element, SchemaField.NAME) in {name.encode() for name in names}:
+                put(element, SchemaField.LOGICAL_TYPE, STRUCT, [[_VARIANT, STRUCT, []]])
 
     return edit_footer(data, annotate) if names else data

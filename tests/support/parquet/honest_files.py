@@ -16,6 +16,7 @@ import pyarrow as pa
 from pvdm.lake.format.table.metadata import TableMetadata
 from tests.support.lake.metadata import Doc, column
 from tests.support.parquet.edit import I32, Struct, edit_footer, get, put
+from tests.support.parquet.field_ids import FooterField, SchemaField
 from tests.support.verify.staged import metadata, parquet
 
 UTC = datetime.UTC
@@ -357,9 +358,9 @@ def with_ids(data: bytes, sample: Sample) -> bytes:
     """The file with the table's field ids, which are found by the columns' names."""
 
     def edit(footer: Struct) -> None:
-        elements = iter(get(footer, 2)[1])
+        elements = iter(get(footer, FooterField.SCHEMA)[1])
         root = next(elements)
-        for _ in range(get(root, 5)):
+        for _ in range(get(root, SchemaField.NUM_CHILDREN)):
             _put_ids(elements, sample.fields)
 
     return edit_footer(data, edit)
@@ -372,10 +373,10 @@ def _put_ids(elements: Iterator[Struct], known: Sequence[Mapping[str, Any]], *, 
     """
     element = next(elements)
     if by_place is None:
-        found = next(each for each in known if str(each["name"]).encode() == get(element, 4))
+        found = next(each for each in known if str(each["name"]).encode() == get(element, SchemaField.NAME))
     else:
         found = known[by_place]
-    put(element, 9, I32, found["id"])
+    put(element, SchemaField.FIELD_ID, I32, found["id"])
     inside = _columns_inside(found["type"])
     if not inside:
         return
@@ -383,6 +384,6 @@ def _put_ids(elements: Iterator[Struct], known: Sequence[Mapping[str, Any]], *, 
     has_repeated_group = not isinstance(found["type"], str) and found["type"]["type"] != "struct"
     if has_repeated_group:
         element = next(elements)
-        assert get(element, 5) == len(inside)
-    for at in range(get(element, 5)):
+        assert get(element, SchemaField.NUM_CHILDREN) == len(inside)
+    for at in range(get(element, SchemaField.NUM_CHILDREN)):
         _put_ids(elements, inside, by_place=at if has_repeated_group else None)

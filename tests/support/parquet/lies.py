@@ -1,6 +1,6 @@
 """Parquet files with one false claim (a lie) about their own values, and the honest files they were made from.
 
-`edit.py` lists the ids of the fields.
+`field_ids.py` names the ids of the fields.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from tests.support.parquet.edit import (
     LIST,
     OFFSET_INDEX,
     STRUCT,
+    TRUE,
     Struct,
     columns,
     edit_footer,
@@ -39,9 +40,27 @@ from tests.support.parquet.edit import (
     split_footer,
     statistics,
 )
+from tests.support.parquet.field_ids import (
+    BloomFilterField,
+    ColumnField,
+    ColumnIndexField,
+    DataPageField,
+    DataPageV2Field,
+    DictionaryPageField,
+    Encoding,
+    EncodingStatsField,
+    FooterField,
+    GroupField,
+    OffsetIndexField,
+    PageField,
+    PageLocationField,
+    PageType,
+    SizeStatisticsField,
+    StatisticsField,
+)
 from tests.support.verify.staged import NAME, metadata, parquet
 
-BOOLEAN: Final = 1
+BOOLEAN: Final = TRUE  # the wire type; `serialize` replaces it by that of the value
 ROWS: Final = 60
 LISTED: Final[Doc] = {"type": "list", "element-id": 8, "element": "long", "element-required": False}
 INSIDE: Final[Doc] = {"type": "struct", "fields": [column(10, "floor", "int")]}
@@ -164,7 +183,7 @@ def set_page_location(number: int, value: int, page: int = 1) -> Callable[[Struc
     """A change of an offset index that sets the field `number` of one page's location."""
 
     def change(found: Struct) -> None:
-        each = get(found, 1)[1][page]
+        each = get(found, OffsetIndexField.PAGE_LOCATIONS)[1][page]
         kind = next(kind for known, kind, _ in each if known == number)
         put(each, number, kind, value)
 
@@ -193,7 +212,7 @@ def sorted_dictionary_lie() -> Lie:
 
     def change(pages: list[tuple[Struct, bytes]]) -> None:
         header, _ = pages[0]
-        put(get(header, 7), 3, BOOLEAN, value=True)
+        put(get(header, PageField.DICTIONARY_PAGE_HEADER), DictionaryPageField.IS_SORTED, BOOLEAN, value=True)
 
     assert edit_pages(honest, change)  # its dictionary is in order, so it may say so
     return Lie(STATISTICS, edit_pages(backwards, change), backwards, "town")
@@ -202,7 +221,7 @@ def sorted_dictionary_lie() -> Lie:
 def filter_range(footer: Struct, leaf: int = ID) -> tuple[int, int]:
     """The place and the length of a column's bloom filter."""
     fields = metadata_of(columns(groups(footer)[0])[leaf])
-    return get(fields, 14), get(fields, 15)
+    return get(fields, ColumnField.BLOOM_FILTER_OFFSET), get(fields, ColumnField.BLOOM_FILTER_LENGTH)
 
 
 def empty_filter_lie(leaf: int, name: str, honest: bytes = FILTERED) -> Lie:
@@ -222,17 +241,21 @@ def filter_header_lie(change: Callable[[Struct], None]) -> Lie:
     change(header)
     new = serialize(header) + body[start : at + length]
     fields = metadata_of(columns(groups(footer)[0])[ID])
-    put(fields, 14, I64, len(body))
-    put(fields, 15, I32, len(new))
+    put(fields, ColumnField.BLOOM_FILTER_OFFSET, I64, len(body))
+    put(fields, ColumnField.BLOOM_FILTER_LENGTH, I32, len(new))
     return Lie(BLOOM, join_footer(body + new, footer), FILTERED, "id")
+
+
+def sorting_column(leaf: int, descending: bool = False) -> Struct:
+    """A SortingColumn: the column's position, whether it descends, and whether nulls are first."""
+    return [[1, I32, leaf], [2, BOOLEAN, descending], [3, BOOLEAN, False]]
 
 
 def sorting_lie(leaf: int, *, descending: bool = False) -> Lie:
     """Claim that the first row group is sorted by a column."""
 
     def change(footer: Struct) -> None:
-        each = [[1, I32, leaf], [2, 1, descending], [3, 1, False]]
-        put(groups(footer)[0], 4, LIST, (STRUCT, [each]))
+        put(groups(footer)[0], GroupField.SORTING_COLUMNS, LIST, (STRUCT, [sorting_column(leaf, descending)]))
 
     return Lie(SORTING, edit_footer(HONEST, change), HONEST, ["id", "town"][leaf])
 
@@ -244,14 +267,19 @@ def share_index_place(footer: Struct) -> None:
 
 
 def drop_plain_encoding(fields: Struct) -> None:
-    """Name only RLE (3) and RLE_DICTIONARY (8) as encodings, although some pages are PLAIN."""
-    put(fields, 2, LIST, (I32, [3, 8]))
+    """Name only RLE and RLE_DICTIONARY as encodings, although some pages are PLAIN."""
+    put(fields, ColumnField.ENCODINGS, LIST, (I32, [Encoding.RLE, Encoding.RLE_DICTIONARY]))
 
 
 def drop_counts_of_plain_pages(fields: Struct) -> None:
     """Remove the counts of PLAIN data pages from the page counts by encoding; the dictionary page is PLAIN too."""
-    stats = get(fields, 13)[1]
-    stats[:] = [each for each in stats if get(each, 2) != 0 or get(each, 1) == 2]
+    stats = get(fields, ColumnField.ENCODING_STATS)[1]
+    stats[:] = [
+        each
+        for each in stats
+        if get(each, EncodingStatsField.ENCODING) != Encoding.PLAIN
+        or get(each, EncodingStatsField.PAGE_TYPE) == PageType.DICTIONARY_PAGE
+    ]
 
 
 # Its first pages are dictionary-encoded. The dictionary gets too large, so the others are plain.
@@ -265,77 +293,156 @@ MIXED: Final = file(
     write_batch_size=100,
 )
 
+UNKNOWN_CHOICE: Final[Struct] = [[2, STRUCT, []]]
+"""A choice that does not exist: a filter's algorithm and its hash have only choice 1."""
 LIES: Final[dict[str, Lie]] = {
-    "a greatest value too small": statistics_lie(5, BINARY, long_bytes(3), ID, "id"),
-    "a greatest value too large": statistics_lie(5, BINARY, long_bytes(10**6), ID, "id", group=1),
-    "a least value too large": statistics_lie(6, BINARY, long_bytes(5), ID, "id"),
-    "a least value too small": statistics_lie(6, BINARY, long_bytes(-5), ID, "id"),
-    "an old greatest value": statistics_lie(1, BINARY, long_bytes(3), ID, "id"),
-    "an old least value": statistics_lie(2, BINARY, long_bytes(3), ID, "id"),
-    "an old greatest text": statistics_lie(1, BINARY, b"a", TOWN, "town"),
-    "a value of another width": statistics_lie(5, BINARY, long_bytes(28) + b"\0", ID, "id"),
-    "no nulls": statistics_lie(3, I64, 0, TOWN, "town"),
-    "nulls that are not there": statistics_lie(3, I64, 29, ID, "id"),
-    "distinct values": statistics_lie(4, I64, 6, TOWN, "town"),
-    "a greatest text too small": statistics_lie(5, BINARY, b"town 05", TOWN, "town"),
-    "a greatest text said exact": statistics_lie(5, BINARY, b"town 07", TOWN, "town"),
-    "a least text too large": statistics_lie(6, BINARY, b"town 01", TOWN, "town"),
-    "a least text that is no start": statistics_lie(6, BINARY, b"tow ", TOWN, "town"),
-    "a decimal": statistics_lie(5, BINARY, (-31 * 25).to_bytes(9, "big", signed=True), PRICE, "price"),
-    "a double": statistics_lie(5, BINARY, struct.pack("<d", 1.0), RATIO, "ratio"),
-    "a double that is none": statistics_lie(5, BINARY, struct.pack("<d", float("nan")), RATIO, "ratio"),
-    "a boolean": statistics_lie(5, BINARY, b"\0", FLAG, "flag"),
-    "a date": statistics_lie(5, BINARY, struct.pack("<i", 0), DAY, "day"),
-    "a greatest value inside a list": statistics_lie(5, BINARY, long_bytes(3), TAG, "tags.list.element"),
-    "nulls inside a list": statistics_lie(3, I64, 0, TAG, "tags.list.element"),
-    "a greatest value inside a struct": statistics_lie(5, BINARY, struct.pack("<i", 1), FLOOR, "place.floor"),
-    "nulls inside a struct": statistics_lie(3, I64, 0, FLOOR, "place.floor"),
-    "the bytes of a text": chunk_lie(lambda c: put(get(c, 16), 1, I64, 1), STATISTICS, TOWN, "town"),
-    "levels": chunk_lie(lambda c: put(get(c, 16), 3, LIST, (I64, [0, 30])), STATISTICS, TOWN, "town"),
+    "a greatest value too small": statistics_lie(StatisticsField.MAX_VALUE, BINARY, long_bytes(3), ID, "id"),
+    "a greatest value too large": statistics_lie(
+        StatisticsField.MAX_VALUE, BINARY, long_bytes(10**6), ID, "id", group=1
+    ),
+    "a least value too large": statistics_lie(StatisticsField.MIN_VALUE, BINARY, long_bytes(5), ID, "id"),
+    "a least value too small": statistics_lie(StatisticsField.MIN_VALUE, BINARY, long_bytes(-5), ID, "id"),
+    "an old greatest value": statistics_lie(StatisticsField.MAX, BINARY, long_bytes(3), ID, "id"),
+    "an old least value": statistics_lie(StatisticsField.MIN, BINARY, long_bytes(3), ID, "id"),
+    "an old greatest text": statistics_lie(StatisticsField.MAX, BINARY, b"a", TOWN, "town"),
+    "a value of another width": statistics_lie(StatisticsField.MAX_VALUE, BINARY, long_bytes(28) + b"\0", ID, "id"),
+    "no nulls": statistics_lie(StatisticsField.NULL_COUNT, I64, 0, TOWN, "town"),
+    "nulls that are not there": statistics_lie(StatisticsField.NULL_COUNT, I64, 29, ID, "id"),
+    "distinct values": statistics_lie(StatisticsField.DISTINCT_COUNT, I64, 6, TOWN, "town"),
+    "a greatest text too small": statistics_lie(StatisticsField.MAX_VALUE, BINARY, b"town 05", TOWN, "town"),
+    "a greatest text said exact": statistics_lie(StatisticsField.MAX_VALUE, BINARY, b"town 07", TOWN, "town"),
+    "a least text too large": statistics_lie(StatisticsField.MIN_VALUE, BINARY, b"town 01", TOWN, "town"),
+    "a least text that is no start": statistics_lie(StatisticsField.MIN_VALUE, BINARY, b"tow ", TOWN, "town"),
+    "a decimal": statistics_lie(
+        StatisticsField.MAX_VALUE, BINARY, (-31 * 25).to_bytes(9, "big", signed=True), PRICE, "price"
+    ),
+    "a double": statistics_lie(StatisticsField.MAX_VALUE, BINARY, struct.pack("<d", 1.0), RATIO, "ratio"),
+    "a double that is none": statistics_lie(
+        StatisticsField.MAX_VALUE, BINARY, struct.pack("<d", float("nan")), RATIO, "ratio"
+    ),
+    "a boolean": statistics_lie(StatisticsField.MAX_VALUE, BINARY, b"\0", FLAG, "flag"),
+    "a date": statistics_lie(StatisticsField.MAX_VALUE, BINARY, struct.pack("<i", 0), DAY, "day"),
+    "a greatest value inside a list": statistics_lie(
+        StatisticsField.MAX_VALUE, BINARY, long_bytes(3), TAG, "tags.list.element"
+    ),
+    "nulls inside a list": statistics_lie(StatisticsField.NULL_COUNT, I64, 0, TAG, "tags.list.element"),
+    "a greatest value inside a struct": statistics_lie(
+        StatisticsField.MAX_VALUE, BINARY, struct.pack("<i", 1), FLOOR, "place.floor"
+    ),
+    "nulls inside a struct": statistics_lie(StatisticsField.NULL_COUNT, I64, 0, FLOOR, "place.floor"),
+    "the bytes of a text": chunk_lie(
+        lambda c: put(get(c, ColumnField.SIZE_STATISTICS), SizeStatisticsField.UNENCODED_BYTE_ARRAY_DATA_BYTES, I64, 1),
+        STATISTICS,
+        TOWN,
+        "town",
+    ),
+    "levels": chunk_lie(
+        lambda c: put(
+            get(c, ColumnField.SIZE_STATISTICS), SizeStatisticsField.DEFINITION_LEVEL_HISTOGRAM, LIST, (I64, [0, 30])
+        ),
+        STATISTICS,
+        TOWN,
+        "town",
+    ),
     "levels of a list": chunk_lie(
-        lambda c: put(get(c, 16), 2, LIST, (I64, [58, 0])), STATISTICS, TAG, "tags.list.element"
+        lambda c: put(
+            get(c, ColumnField.SIZE_STATISTICS), SizeStatisticsField.REPETITION_LEVEL_HISTOGRAM, LIST, (I64, [58, 0])
+        ),
+        STATISTICS,
+        TAG,
+        "tags.list.element",
     ),
-    "geospatial statistics": chunk_lie(lambda c: put(c, 17, STRUCT, []), UNVERIFIED, ID, "id"),
+    "geospatial statistics": chunk_lie(
+        lambda c: put(c, ColumnField.GEOSPATIAL_STATISTICS, STRUCT, []), UNVERIFIED, ID, "id"
+    ),
     "distinct values without a dictionary": Lie(
-        UNVERIFIED, edit_footer(PLAIN, lambda footer: put(statistics(footer, ID), 4, I64, 30)), PLAIN, "id"
+        UNVERIFIED,
+        edit_footer(PLAIN, lambda footer: put(statistics(footer, ID), StatisticsField.DISTINCT_COUNT, I64, 30)),
+        PLAIN,
+        "id",
     ),
-    "a page's greatest value": header_lie(ONE, 5, lambda page: put(get(page, 5), 5, BINARY, long_bytes(3))),
-    "a page's nulls": header_lie(ONE, 5, lambda page: put(get(page, 5), 3, I64, 1)),
-    "a page's distinct values": header_lie(ONE, 5, lambda page: put(get(page, 5), 4, I64, 1), UNVERIFIED),
+    "a page's greatest value": header_lie(
+        ONE,
+        PageField.DATA_PAGE_HEADER,
+        lambda page: put(get(page, DataPageField.STATISTICS), StatisticsField.MAX_VALUE, BINARY, long_bytes(3)),
+    ),
+    "a page's nulls": header_lie(
+        ONE,
+        PageField.DATA_PAGE_HEADER,
+        lambda page: put(get(page, DataPageField.STATISTICS), StatisticsField.NULL_COUNT, I64, 1),
+    ),
+    "a page's distinct values": header_lie(
+        ONE,
+        PageField.DATA_PAGE_HEADER,
+        lambda page: put(get(page, DataPageField.STATISTICS), StatisticsField.DISTINCT_COUNT, I64, 1),
+        UNVERIFIED,
+    ),
     "the nulls of a page of version 2": header_lie(
-        ONE_TEXT_V2, 8, lambda page: put(page, 2, I32, 0), "parquet_rows_lie", "town"
+        ONE_TEXT_V2,
+        PageField.DATA_PAGE_HEADER_V2,
+        lambda page: put(page, DataPageV2Field.NUM_NULLS, I32, 0),
+        "parquet_rows_lie",
+        "town",
     ),
-    "the rows of a page of version 2": header_lie(ONE_V2, 8, lambda page: put(page, 3, I32, 9), "parquet_rows_lie"),
-    "a page of nulls": index_lie(COLUMN_INDEX, ID, "id", set_element(1, 1, value=True)),
-    "a page without nulls": index_lie(COLUMN_INDEX, TOWN, "town", set_element(5, 2, 0)),
-    "a page's greatest value in the index": index_lie(COLUMN_INDEX, ID, "id", set_element(3, 1, long_bytes(12))),
-    "a page's least value in the index": index_lie(COLUMN_INDEX, ID, "id", set_element(2, 1, long_bytes(15))),
-    "a page's greatest text in the index": index_lie(COLUMN_INDEX, TOWN, "town", set_element(3, 1, b"town 01")),
+    "the rows of a page of version 2": header_lie(
+        ONE_V2,
+        PageField.DATA_PAGE_HEADER_V2,
+        lambda page: put(page, DataPageV2Field.NUM_ROWS, I32, 9),
+        "parquet_rows_lie",
+    ),
+    "a page of nulls": index_lie(COLUMN_INDEX, ID, "id", set_element(ColumnIndexField.NULL_PAGES, 1, value=True)),
+    "a page without nulls": index_lie(COLUMN_INDEX, TOWN, "town", set_element(ColumnIndexField.NULL_COUNTS, 2, 0)),
+    "a page's greatest value in the index": index_lie(
+        COLUMN_INDEX, ID, "id", set_element(ColumnIndexField.MAX_VALUES, 1, long_bytes(12))
+    ),
+    "a page's least value in the index": index_lie(
+        COLUMN_INDEX, ID, "id", set_element(ColumnIndexField.MIN_VALUES, 1, long_bytes(15))
+    ),
+    "a page's greatest text in the index": index_lie(
+        COLUMN_INDEX, TOWN, "town", set_element(ColumnIndexField.MAX_VALUES, 1, b"town 01")
+    ),
     "a page's greatest value inside a list": index_lie(
-        COLUMN_INDEX, TAG, "tags.list.element", set_element(3, 1, long_bytes(12))
+        COLUMN_INDEX, TAG, "tags.list.element", set_element(ColumnIndexField.MAX_VALUES, 1, long_bytes(12))
     ),
-    "an order of the pages": index_lie(COLUMN_INDEX, ID, "id", lambda found: put(found, 4, I32, 2)),
-    "an order that is none": index_lie(COLUMN_INDEX, ID, "id", lambda found: put(found, 4, I32, 7)),
+    "an order of the pages": index_lie(
+        COLUMN_INDEX, ID, "id", lambda found: put(found, ColumnIndexField.BOUNDARY_ORDER, I32, 2)
+    ),
+    "an order that is none": index_lie(
+        COLUMN_INDEX, ID, "id", lambda found: put(found, ColumnIndexField.BOUNDARY_ORDER, I32, 7)
+    ),
     "levels of the pages": index_lie(
-        COLUMN_INDEX, TOWN, "town", lambda found: put(found, 7, LIST, (I64, [0, 10, 0, 10, 0, 10]))
+        COLUMN_INDEX,
+        TOWN,
+        "town",
+        lambda found: put(found, ColumnIndexField.DEFINITION_LEVEL_HISTOGRAMS, LIST, (I64, [0, 10, 0, 10, 0, 10])),
     ),
     "pages of the index that are not there": index_lie(
-        COLUMN_INDEX, ID, "id", lambda found: get(found, 1)[1].append(True)
+        COLUMN_INDEX, ID, "id", lambda found: get(found, ColumnIndexField.NULL_PAGES)[1].append(True)
     ),
-    "a page elsewhere": index_lie(OFFSET_INDEX, ID, "id", set_page_location(1, 5)),
-    "a page of another size": index_lie(OFFSET_INDEX, ID, "id", set_page_location(2, 5)),
-    "a page of other rows": index_lie(OFFSET_INDEX, ID, "id", set_page_location(3, 5)),
-    "a page that is not listed": index_lie(OFFSET_INDEX, ID, "id", lambda found: get(found, 1)[1].pop()),
-    "the bytes of a page's texts": index_lie(OFFSET_INDEX, TOWN, "town", set_element(2, 1, 5)),
+    "a page elsewhere": index_lie(OFFSET_INDEX, ID, "id", set_page_location(PageLocationField.OFFSET, 5)),
+    "a page of another size": index_lie(
+        OFFSET_INDEX, ID, "id", set_page_location(PageLocationField.COMPRESSED_PAGE_SIZE, 5)
+    ),
+    "a page of other rows": index_lie(OFFSET_INDEX, ID, "id", set_page_location(PageLocationField.FIRST_ROW_INDEX, 5)),
+    "a page that is not listed": index_lie(
+        OFFSET_INDEX, ID, "id", lambda found: get(found, OffsetIndexField.PAGE_LOCATIONS)[1].pop()
+    ),
+    "the bytes of a page's texts": index_lie(
+        OFFSET_INDEX, TOWN, "town", set_element(OffsetIndexField.UNENCODED_BYTE_ARRAY_DATA_BYTES, 1, 5)
+    ),
     "two indexes in one place": Lie("parquet_ambiguous", edit_footer(HONEST, share_index_place), HONEST, group=None),
     "a filter without numbers": empty_filter_lie(ID, "id"),
     "a filter without texts": empty_filter_lie(TOWN, "town"),
     "a filter without plain numbers": empty_filter_lie(
         ID, "id", file(use_dictionary=False, bloom_filter_options={"id": {"ndv": 100, "fpp": 0.01}})
     ),
-    "a filter of another size": filter_header_lie(lambda header: put(header, 1, I32, 32)),
-    "a filter of another kind": filter_header_lie(lambda header: put(header, 2, STRUCT, [[2, STRUCT, []]])),
-    "a filter of another hash": filter_header_lie(lambda header: put(header, 3, STRUCT, [[2, STRUCT, []]])),
+    "a filter of another size": filter_header_lie(lambda header: put(header, BloomFilterField.NUM_BYTES, I32, 32)),
+    "a filter of another kind": filter_header_lie(
+        lambda header: put(header, BloomFilterField.ALGORITHM, STRUCT, UNKNOWN_CHOICE)
+    ),
+    "a filter of another hash": filter_header_lie(
+        lambda header: put(header, BloomFilterField.HASH, STRUCT, UNKNOWN_CHOICE)
+    ),
     "encodings": chunk_lie(drop_plain_encoding, ENCODINGS, 0, "town", MIXED),
     "the encodings of pages": chunk_lie(drop_counts_of_plain_pages, ENCODINGS, 0, "town", MIXED),
     "a sorted dictionary": sorted_dictionary_lie(),
@@ -348,7 +455,7 @@ LIES: Final[dict[str, Lie]] = {
         "parquet_ambiguous",
         edit_footer(
             HONEST,
-            lambda footer: get(footer, 5)[1].append(
+            lambda footer: get(footer, FooterField.KEY_VALUE_METADATA)[1].append(
                 [[1, BINARY, b"org.apache.spark.legacyDateTime"], [2, BINARY, b""]]
             ),
         ),

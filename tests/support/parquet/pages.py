@@ -1,17 +1,18 @@
 """Builds pages of Parquet files by hand, with levels and values that no writer would combine.
 
-`edit.py` lists the ids of the fields.
+`field_ids.py` names the ids of the fields.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from tests.support.parquet.edit import (
+    FALSE,
     I32,
     I64,
+    INDEX_PLACES,
     LIST,
     STRUCT,
     Struct,
@@ -27,8 +28,18 @@ from tests.support.parquet.edit import (
     varint,
 )
 from tests.support.parquet.edit import pages as pages_of
+from tests.support.parquet.field_ids import (
+    ColumnField,
+    DataPageField,
+    DataPageV2Field,
+    DictionaryPageField,
+    Encoding,
+    GroupField,
+    PageField,
+    PageType,
+)
 
-PLAIN, RLE, RLE_DICTIONARY = 0, 3, 8
+PLAIN, RLE, RLE_DICTIONARY = Encoding.PLAIN, Encoding.RLE, Encoding.RLE_DICTIONARY
 Page = tuple[Struct, bytes]
 
 
@@ -53,8 +64,23 @@ def page(
     """A data page of version 1, without compression."""
     levels = [each for each in (repetition, definition) if each is not None]
     body = b"".join(struct.pack("<I", len(each)) + each for each in levels) + values
-    head = [[1, I32, count], [2, I32, encoding], [3, I32, RLE], [4, I32, RLE]]
-    return [[1, I32, 0], [2, I32, len(body)], [3, I32, len(body)], [5, STRUCT, head]], body
+    head: Struct = [
+        [DataPageField.NUM_VALUES, I32, count],
+        [DataPageField.ENCODING, I32, encoding],
+        [DataPageField.DEFINITION_LEVEL_ENCODING, I32, RLE],
+        [DataPageField.REPETITION_LEVEL_ENCODING, I32, RLE],
+    ]
+    return _header(PageType.DATA_PAGE, len(body), PageField.DATA_PAGE_HEADER, head), body
+
+
+def _header(page_type: PageType, size: int, own_field: PageField, own: Struct) -> Struct:
+    """The header of a page that is not compressed; `own` is the header of its type, in the field `own_field`."""
+    return [
+        [PageField.TYPE, I32, page_type],
+        [PageField.UNCOMPRESSED_PAGE_SIZE, I32, size],
+        [PageField.COMPRESSED_PAGE_SIZE, I32, size],
+        [own_field, STRUCT, own],
+    ]
 
 
 def long_page(definition: Sequence[int], repetition: Sequence[int] | None, *values: int) -> Page:
@@ -65,19 +91,22 @@ def long_page(definition: Sequence[int], repetition: Sequence[int] | None, *valu
 def page_v2(count: int, rows: int, values: bytes, definition: bytes = b"", repetition: bytes = b"") -> Page:
     """A data page of version 2, without compression and without nulls."""
     body = repetition + definition + values
-    numbers = [count, 0, rows, PLAIN, len(definition), len(repetition)]
-    head: Struct = [[at, I32, each] for at, each in enumerate(numbers, 1)]
-    return [[1, I32, 3], [2, I32, len(body)], [3, I32, len(body)], [8, STRUCT, [*head, [7, 2, False]]]], body
+    head: Struct = [
+        [DataPageV2Field.NUM_VALUES, I32, count],
+        [DataPageV2Field.NUM_NULLS, I32, 0],
+        [DataPageV2Field.NUM_ROWS, I32, rows],
+        [DataPageV2Field.ENCODING, I32, PLAIN],
+        [DataPageV2Field.DEFINITION_LEVELS_BYTE_LENGTH, I32, len(definition)],
+        [DataPageV2Field.REPETITION_LEVELS_BYTE_LENGTH, I32, len(repetition)],
+        [DataPageV2Field.IS_COMPRESSED, FALSE, False],
+    ]
+    return _header(PageType.DATA_PAGE_V2, len(body), PageField.DATA_PAGE_HEADER_V2, head), body
 
 
 def dictionary_page(count: int, values: bytes) -> Page:
     """A dictionary page with `count` plain values, without compression."""
-    return [
-        [1, I32, 2],
-        [2, I32, len(values)],
-        [3, I32, len(values)],
-        [7, STRUCT, [[1, I32, count], [2, I32, 0]]],
-    ], values
+    head: Struct = [[DictionaryPageField.NUM_VALUES, I32, count], [DictionaryPageField.ENCODING, I32, PLAIN]]
+    return _header(PageType.DICTIONARY_PAGE, len(values), PageField.DICTIONARY_PAGE_HEADER, head), values
 
 
 def rebuild(data: bytes, chunks: Mapping[int, Sequence[Page]]) -> bytes:
@@ -90,26 +119,37 @@ def rebuild(data: bytes, chunks: Mapping[int, Sequence[Page]]) -> bytes:
     body = b"PAR1"
     for leaf, chunk in enumerate(columns(group)):
         fields, start = metadata_of(chunk), len(body)
-        drop(chunk, 4, 5, 6, 7)
-        drop(fields, 9, 11, 14, 15)
+        drop(chunk, *INDEX_PLACES)
+        drop(fields, ColumnField.DATA_PAGE_OFFSET, ColumnField.DICTIONARY_PAGE_OFFSET)
+        drop(fields, ColumnField.BLOOM_FILTER_OFFSET, ColumnField.BLOOM_FILTER_LENGTH)
         for header, content in chunks.get(leaf) or pages_of(data, leaf):
-            number = 11 if get(header, 1) == 2 else 9  # the place of the dictionary page, or of the first data page
+            is_dictionary = get(header, PageField.TYPE) == PageType.DICTIONARY_PAGE
+            number = ColumnField.DICTIONARY_PAGE_OFFSET if is_dictionary else ColumnField.DATA_PAGE_OFFSET
             if all(known != number for known, _, _ in fields):
                 put(fields, number, I64, len(body))
             body += serialize(header) + content
-        put(fields, 6, I64, len(body) - start)
-        put(fields, 7, I64, len(body) - start)
+        put(fields, ColumnField.TOTAL_UNCOMPRESSED_SIZE, I64, len(body) - start)
+        put(fields, ColumnField.TOTAL_COMPRESSED_SIZE, I64, len(body) - start)
         if leaf in chunks:
             _drop_claims(fields, chunks[leaf])
-    put(group, 6, I64, len(body) - 4)
+    put(group, GroupField.TOTAL_COMPRESSED_SIZE, I64, len(body) - len(b"PAR1"))
     return join_footer(body, footer)
 
 
 def _drop_claims(fields: Struct, new_pages: Sequence[Page]) -> None:
     """Remove statistics, and set encodings, codec and number of values to those of the new pages."""
-    heads: list[Any] = [get(header, 5 if get(header, 1) == 0 else 8) for header, _ in new_pages if get(header, 1) != 2]
-    encodings = {get(each, 2) for each in heads if len(each) < 6}  # of pages of version 1; version 2 has more fields
-    drop(fields, 12, 13, 16)
-    put(fields, 2, LIST, (I32, sorted({PLAIN, RLE, *encodings})))
-    put(fields, 4, I32, 0)
-    put(fields, 5, I64, sum(get(each, 1) for each in heads))
+    encodings = {PLAIN, RLE}
+    value_count = 0
+    for header, _ in new_pages:
+        match get(header, PageField.TYPE):
+            case PageType.DATA_PAGE:
+                head = get(header, PageField.DATA_PAGE_HEADER)
+                encodings.add(get(head, DataPageField.ENCODING))
+                value_count += get(head, DataPageField.NUM_VALUES)
+            case PageType.DATA_PAGE_V2:
+                head = get(header, PageField.DATA_PAGE_HEADER_V2)
+                value_count += get(head, DataPageV2Field.NUM_VALUES)
+    drop(fields, ColumnField.STATISTICS, ColumnField.ENCODING_STATS, ColumnField.SIZE_STATISTICS)
+    put(fields, ColumnField.ENCODINGS, LIST, (I32, sorted(encodings)))
+    put(fields, ColumnField.CODEC, I32, 0)  # UNCOMPRESSED
+    put(fields, ColumnField.NUM_VALUES, I64, value_count)

@@ -31,7 +31,7 @@ class Cluster:
 
     def descendants(self) -> list[int]:
         """Every process that the workers have started: executors and their Python workers."""
-        return [pid for root in self.processes for pid in below(root)]
+        return [pid for root in self.processes for pid in descendants_of(root)]
 
     def executor_of(self, python_worker: int) -> int:
         """The id of the executor that started this Python worker. It must be an executor of the cluster."""
@@ -121,7 +121,7 @@ def parents() -> dict[int, int]:
     return found
 
 
-def below(root: int) -> list[int]:
+def descendants_of(root: int) -> list[int]:
     """All descendants of a process."""
     known = parents()
     found, waiting = [], [root]

@@ -76,7 +76,7 @@ def compiled_queries(spark: SparkSession) -> Iterator[None]:
         spark.conf.set(name, value)
 
 
-def wired(spark: SparkSession, uri: str, token: str) -> str:
+def add_catalog_with_token(spark: SparkSession, uri: str, token: str) -> str:
     """Add a catalog with this token to the session; returns its name in SQL."""
     name = f"lake{next(_NUMBERS)}"
     add_catalog(spark, SparkCatalog(name, uri, AccessToken(token)))
@@ -86,7 +86,7 @@ def wired(spark: SparkSession, uri: str, token: str) -> str:
 def as_role(spark: SparkSession, lake: Lake, role: Role, domain: str = "sales") -> str:
     """Add the lake's catalog with a token of this role to the session; returns its name in SQL."""
     token, _ = lake.steward.stand.token(role, domain, f"spark-{role}")
-    return wired(spark, f"{lake.steward.server.url}/catalog", token)
+    return add_catalog_with_token(spark, f"{lake.steward.server.url}/catalog", token)
 
 
 def rows(frame: DataFrame) -> list[tuple[object, ...]]:

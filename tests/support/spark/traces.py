@@ -11,7 +11,7 @@ import httpx
 from pvdm.verify.job import VerificationResult
 from pvdm.verify.spark.application import Application
 from tests.support.services import SHORT_LIVED
-from tests.support.spark.cluster import below, command_of, environment_of
+from tests.support.spark.cluster import command_of, descendants_of, environment_of
 from tests.support.spark.verification import Lab
 from tests.support.steward.secret_search import traces
 
@@ -49,7 +49,7 @@ def pages_and_processes(application: Application, others: Iterable[int] = ()) ->
         address, one = _pages_at(started.process.pid), f"api/v1/applications/{started.application_id}"
         for page in (*PAGES, f"{one}/environment", f"{one}/jobs", f"{one}/sql", f"{one}/stages", f"{one}/allexecutors"):
             found[f"UI {page}"] = http.get(f"{address}/{page}").content
-    for pid in (started.process.pid, *below(started.process.pid), *others):
+    for pid in (started.process.pid, *descendants_of(started.process.pid), *others):
         found[f"command of {pid}"] = command_of(pid)
         found[f"environment of {pid}"] = environment_of(pid)
     return found
@@ -58,7 +58,7 @@ def pages_and_processes(application: Application, others: Iterable[int] = ()) ->
 def _pages_at(driver: int) -> str:
     """The URL of Spark's UI: the port of the driver's processes that answers with its pages."""
     inodes = set()
-    for pid in (driver, *below(driver)):
+    for pid in (driver, *descendants_of(driver)):
         for link in Path(f"/proc/{pid}/fd").iterdir():
             with contextlib.suppress(OSError):
                 inodes.add(str(link.readlink()))

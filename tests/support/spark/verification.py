@@ -112,13 +112,13 @@ class Lab:
         """The work that a verification would give to its reader for this attempt."""
         seen: list[Work] = []
 
-        class _AskedError(Exception):
+        class _StopError(Exception):
             pass
 
-        class _Asking:
+        class _CapturingReader:
             def takes(self, work: Work) -> bool:
                 seen.append(work)
-                raise _AskedError
+                raise _StopError
 
             def redemptions(self, work: Work) -> int:
                 raise NotImplementedError
@@ -126,11 +126,11 @@ class Lab:
             def read(self, work: Work, job_keys: JobKeys) -> ReadResult:
                 raise NotImplementedError
 
-        with contextlib.suppress(_AskedError):
-            self.verified(attempt, replace(self.tools, large=_Asking()))
+        with contextlib.suppress(_StopError):
+            self.verified(attempt, replace(self.tools, large=_CapturingReader()))
         return seen[0]
 
-    def both(self, attempt: Attempt, tools: Tools) -> tuple[VerificationResult, VerificationResult]:
+    def verify_both(self, attempt: Attempt, tools: Tools) -> tuple[VerificationResult, VerificationResult]:
         """The results of verifying with threads, and with these tools."""
         return self.verified(attempt, self.tools), self.verified(attempt, tools)
 

@@ -20,34 +20,36 @@ from tools.proof_kit import fixed
 
 @dataclass
 class JobTasks:
-    """Tasks whose outcomes a test sets. `asked` lists the calls, and `told` the attempts that changed."""
+    """Tasks whose outcomes a test sets. `calls_made` has the calls in order, `changed_attempts` ids of attempts."""
 
     stand: Stand
-    asked: list[tuple[str, object]] = field(default_factory=list)
+    calls_made: list[tuple[str, object]] = field(default_factory=list)
     verify: Callable[[str], None] = lambda _: None
     publish: Callable[[Sequence[str]], None] = lambda _: None
     settle: Callable[[], None] = lambda: None
-    told: list[str] = field(default_factory=list)
+    changed_attempts: list[str] = field(default_factory=list)
 
     def jobs(self, *, threads: int, **options: float) -> Jobs:
         """The Steward's jobs with these tasks."""
         tasks = Tasks(self._verify, self._publish, self._dispose, self._settle)
         notary = self.stand.notary
-        return Jobs(notary.ledger, notary.clock, tasks, changed=self.told.append, threads=threads, **options)
+        return Jobs(
+            notary.ledger, notary.clock, tasks, changed=self.changed_attempts.append, threads=threads, **options
+        )
 
     def _verify(self, attempt_id: str) -> None:
-        self.asked.append(("verify", attempt_id))
+        self.calls_made.append(("verify", attempt_id))
         self.verify(attempt_id)
 
     def _publish(self, _: str, attempt_ids: Sequence[str]) -> None:
-        self.asked.append(("publish", tuple(sorted(attempt_ids))))
+        self.calls_made.append(("publish", tuple(sorted(attempt_ids))))
         self.publish(attempt_ids)
 
     def _dispose(self, attempt_id: str) -> None:
-        self.asked.append(("dispose", attempt_id))
+        self.calls_made.append(("dispose", attempt_id))
 
     def _settle(self) -> None:
-        self.asked.append(("settle", None))
+        self.calls_made.append(("settle", None))
         self.settle()
 
     def change(self, work: Callable[[Unit], object]) -> None:
@@ -107,7 +109,7 @@ class JobTasks:
 
     def calls(self, kind: str) -> list[object]:
         """The arguments of the calls of one task."""
-        return [subject for what, subject in self.asked if what == kind]
+        return [subject for what, subject in self.calls_made if what == kind]
 
 
 def queue_verification(jobs: Jobs, attempt_id: str) -> None:

@@ -16,7 +16,7 @@ CHEAP_COST_LOG2 = 14
 """A low cost of sealing a keystore with a passphrase, so that tests are fast."""
 
 
-def attempt(epoch: int = 1, *, nonce: str = "00112233445566778899aabbccddeeff") -> AttemptContext:
+def attempt_context(epoch: int = 1, *, nonce: str = "00112233445566778899aabbccddeeff") -> AttemptContext:
     return AttemptContext(
         epoch=epoch,
         workload_id="orders-2026-11-14",
@@ -30,7 +30,7 @@ def attempt(epoch: int = 1, *, nonce: str = "00112233445566778899aabbccddeeff") 
     )
 
 
-def source(epoch: int = 1) -> SourceContext:
+def source_context(epoch: int = 1) -> SourceContext:
     return SourceContext(
         epoch=epoch,
         catalog="lake",

@@ -179,13 +179,13 @@ class Answers:
     def share(self, status: int) -> float:
         return sum(count for (_, found, _), count in self.statuses.items() if found == status) / self.total
 
-    def beside(self, *wanted: tuple[int, str]) -> dict[tuple[str, int, str], int]:
+    def others_than(self, *wanted: tuple[int, str]) -> dict[tuple[str, int, str], int]:
         """The counts of answers with other statuses and codes than these."""
         return {key: count for key, count in self.statuses.items() if (key[1], key[2]) not in wanted}
 
 
 def callers(stand: Stand, count: int) -> list[Caller]:
-    """So many identities, of two attestors in turn."""
+    """`count` identities, of two attestors in turn."""
     found = []
     for number in range(count):
         attestor = ATTESTORS[number % 2]
@@ -227,11 +227,11 @@ async def _client(plan: Plan, number: int, answers: Answers) -> None:
     url = plan.urls[number % len(plan.urls)]
     async with httpx.AsyncClient(base_url=url, verify=False, trust_env=False, timeout=60) as http:
         challenges_left: list[tuple[str, int]] = []
-        for place in range(plan.requests):
+        for request in range(plan.requests):
             kind = random.choice(plan.kinds)
             if kind == "attest" and not challenges_left:
                 kind = "challenge"
-            await _send(http, kind, _Step(plan, caller, _nonce(plan, number, place), challenges_left, answers))
+            await _send(http, kind, _Step(plan, caller, _nonce(plan, number, request), challenges_left, answers))
 
 
 @dataclass(slots=True)
@@ -308,7 +308,7 @@ def send_by_typed_clients(plan: Plan, retries: Retries | None = None) -> Answers
         ]
         futures = []
         for number in range(plan.clients):
-            drawing = [_nonce(plan, number, place) for place in range(plan.requests)]
+            drawing = [_nonce(plan, number, request) for request in range(plan.requests)]
             futures.append(pool.submit(_attest_each, *clients[number % len(clients)], drawing, answers, barrier))
         for future in futures:
             future.result()
@@ -339,8 +339,8 @@ def _attest_each(
             answers.unknown.append(nonce)
 
 
-def _nonce(plan: Plan, client: int, place: int) -> str:
-    return hashlib.sha256(f"{plan.seed} {client} {place}".encode()).hexdigest()[:32]
+def _nonce(plan: Plan, client: int, request: int) -> str:
+    return hashlib.sha256(f"{plan.seed} {client} {request}".encode()).hexdigest()[:32]
 
 
 # The ledger afterwards.

@@ -22,13 +22,13 @@ class LogLines(logging.Handler):
         self.texts.append(record.getMessage())
 
     @property
-    def found(self) -> list[dict[str, Any]]:
+    def parsed(self) -> list[dict[str, Any]]:
         """Every line, oldest first."""
         return [json.loads(text) for text in self.texts]
 
     def select(self, *events: str) -> list[dict[str, Any]]:
         """The lines of these events."""
-        return [line for line in self.found if line["event"] in events]
+        return [line for line in self.parsed if line["event"] in events]
 
 
 @contextlib.contextmanager

@@ -23,7 +23,7 @@ from pvdm.steward.notary import Notary
 from tests.support.catalog.http import with_catalog
 from tests.support.gate.approvals import Scene
 from tests.support.steward.http import Served, served
-from tests.support.stores.places import placed
+from tests.support.stores.places import on_test_store
 
 RAW: Levels = ("raw",)
 SALES: Levels = ("sales",)
@@ -99,7 +99,7 @@ class Line:
     ) -> None:
         """Append rows to an unprotected table, or to a branch of any table."""
         *levels, name = table.split(".")
-        location = self.scene.found(name, tuple(levels)).metadata.location
+        location = self.scene.table_state(name, tuple(levels)).metadata.location
         role = Role.OPERATOR if branch == "main" else Role.PRODUCER
         with self.client(role, "*") as client:
             to = self._destination(table, branch, location, "none", "none", "0" * 32, self.token(role, "*"))
@@ -157,7 +157,7 @@ def line_at(
 ) -> Iterator[Line]:
     """A Steward in this folder with source and target. The target is not protected yet."""
     folder = folder.resolve()
-    catalog = placed(with_catalog(folder))
+    catalog = on_test_store(with_catalog(folder))
     with served(folder, changed=lambda config: changed(catalog(config)), ledger_url=ledger_url) as running:
         scene = Scene(running.stand)
         for levels, domain in ((RAW, "sales"), (SALES, "sales"), (("risk",), "risk")):

@@ -184,26 +184,29 @@ def token_files(stand: Stand, folder: Path, search: Search) -> dict[Role, Path]:
 def call_every_route(url: str, tokens: dict[Role, Path], targets: Targets, search: Search, *, nonce: str) -> None:
     """Call every route with `StewardClient`. Keys and tokens that it returns are secrets; its objects are searched."""
     with contextlib.ExitStack() as stack:
-        of = {role: stack.enter_context(StewardClient(url, token_file=path)) for role, path in tokens.items()}
-        results = _read_all(of, targets, search)
-        results += _request_secrets(of, targets, search, nonce)
-        results += [of[Role.OPERATOR].submit_override(targets.override), of[Role.OPERATOR].overrides()]
-        results += [of[Role.OPERATOR].create_epoch("once more"), of[Role.OPERATOR].confirm_clock("it is right")]
-        results += [of[Role.PRODUCER].identity(), of[Role.ATTESTOR].attestations()]
-        results += [of[Role.OPERATOR].submit_trust_root(of[Role.OPERATOR].trust_root().chain[-1])]
-        for number, call in ((2, of[Role.OPERATOR].retire_epoch), (2, of[Role.OPERATOR].revoke_epoch)):
+        clients = {role: stack.enter_context(StewardClient(url, token_file=path)) for role, path in tokens.items()}
+        results = _read_all(clients, targets, search)
+        results += _request_secrets(clients, targets, search, nonce)
+        results += [clients[Role.OPERATOR].submit_override(targets.override), clients[Role.OPERATOR].overrides()]
+        results += [
+            clients[Role.OPERATOR].create_epoch("once more"),
+            clients[Role.OPERATOR].confirm_clock("it is right"),
+        ]
+        results += [clients[Role.PRODUCER].identity(), clients[Role.ATTESTOR].attestations()]
+        results += [clients[Role.OPERATOR].submit_trust_root(clients[Role.OPERATOR].trust_root().chain[-1])]
+        for number, call in ((2, clients[Role.OPERATOR].retire_epoch), (2, clients[Role.OPERATOR].revoke_epoch)):
             results += texts_of_refusal(lambda: call(number, "no more"))  # noqa: B023 - called at once
-        results += texts_of_refusal(lambda: of[Role.OPERATOR].activate_epoch(77, "there is none"))
-        search.place("client objects", *(repr(each) for each in (*of.values(), *results)))
-        search.place("client objects", *(repr(vars(client)) + repr(vars(client._wire)) for client in of.values()))
+        results += texts_of_refusal(lambda: clients[Role.OPERATOR].activate_epoch(77, "there is none"))
+        search.place("client objects", *(repr(each) for each in (*clients.values(), *results)))
+        search.place("client objects", *(repr(vars(client)) + repr(vars(client._wire)) for client in clients.values()))
         search.place("openapi", httpx.get(f"{url}/v1/openapi.json", trust_env=False).content)
-        search.place("metrics", of[Role.AUDITOR].metrics())
-        _refuse_client(of, targets, search)
+        search.place("metrics", clients[Role.AUDITOR].metrics())
+        _refuse_client(clients, targets, search)
 
 
-def _read_all(of: dict[Role, StewardClient], targets: Targets, search: Search) -> list[object]:
-    of[Role.CONSUMER].health()
-    auditor = of[Role.AUDITOR]
+def _read_all(clients: dict[Role, StewardClient], targets: Targets, search: Search) -> list[object]:
+    clients[Role.CONSUMER].health()
+    auditor = clients[Role.AUDITOR]
     found: list[object] = [auditor.readiness(), auditor.identity(), auditor.info(), auditor.trust_root()]
     found += [auditor.epochs(), auditor.events(limit=1_000), auditor.workloads(), auditor.workload(targets.workload_id)]
     found += [auditor.attempt(targets.attempt_id), auditor.proofs(), auditor.overrides(), auditor.log_checkpoint()]
@@ -216,11 +219,11 @@ def _read_all(of: dict[Role, StewardClient], targets: Targets, search: Search) -
     return found
 
 
-def _request_secrets(of: dict[Role, StewardClient], targets: Targets, search: Search, nonce: str) -> list[object]:
+def _request_secrets(clients: dict[Role, StewardClient], targets: Targets, search: Search, nonce: str) -> list[object]:
     """Request keys and tokens, and add them to the search; returns the client's objects."""
-    opened = of[Role.AUDITOR].open_proof(targets.proof_id, "an audit")
+    opened = clients[Role.AUDITOR].open_proof(targets.proof_id, "an audit")
     challenge = challenge_body(nonce)
-    drawn = of[Role.ATTESTOR].challenge(
+    drawn = clients[Role.ATTESTOR].challenge(
         nonce=nonce,
         catalog=challenge["catalog"],
         table_uuid=challenge["table_uuid"],
@@ -231,30 +234,30 @@ def _request_secrets(of: dict[Role, StewardClient], targets: Targets, search: Se
     for name, keys in (*opened.keys.items(), *drawn.keys.items()):
         search.secret(f"released {name.value} key", keys.row_hash.reveal())
         search.secret(f"released {name.value} commitment key", keys.commitment.reveal())
-    attested = of[Role.ATTESTOR].submit_attestation(
+    attested = clients[Role.ATTESTOR].submit_attestation(
         signed_attestation(nonce, epoch=drawn.epoch, now=wall_micros(), attestor=ATTESTOR)
     )
-    attempt_token = of[Role.PRODUCER].attempt_token(targets.attempt_id)
+    attempt_token = clients[Role.PRODUCER].attempt_token(targets.attempt_id)
     search.secret("attempt's token", attempt_token.token.text)
     secret = next(value for name, value in search.secrets.items() if name.startswith("consumer's token"))
-    exchanged = of[Role.CONSUMER].exchange(of[Role.CONSUMER].identity().token_id, secret.decode())
+    exchanged = clients[Role.CONSUMER].exchange(clients[Role.CONSUMER].identity().token_id, secret.decode())
     search.secret("exchanged token", exchanged.access_token.text)
-    with StewardClient(of[Role.PRODUCER].url, attempt_token.token) as bound:
+    with StewardClient(clients[Role.PRODUCER].url, attempt_token.token) as bound:
         search.place("client objects", repr(bound), repr(bound.attempt(targets.attempt_id)))
     return [opened, drawn, attested, attempt_token, exchanged]
 
 
-def _refuse_client(of: dict[Role, StewardClient], targets: Targets, search: Search) -> None:
+def _refuse_client(clients: dict[Role, StewardClient], targets: Targets, search: Search) -> None:
     """Collect the texts of errors that the client raises, with the locals of their frames."""
-    url, text = of[Role.CONSUMER].url, next(iter(search.secrets.values())).decode("latin-1")
-    consumer, operator = of[Role.CONSUMER], of[Role.OPERATOR]
+    url, text = clients[Role.CONSUMER].url, next(iter(search.secrets.values())).decode("latin-1")
+    consumer, operator = clients[Role.CONSUMER], clients[Role.OPERATOR]
     calls: list[Callable[[], object]] = [
         lambda: consumer.create_epoch("not mine"),
         lambda: consumer.workload("nobody"),
         lambda: consumer.proof("00" * 32),
         lambda: operator.submit_override(b'{"payload":"","payloadType":"x","signatures":[]}'),
         lambda: operator.submit_override(b"no envelope"),
-        lambda: consumer.exchange("00" * 16, of[Role.OPERATOR]._wire.tokens.current()[0]),  # type: ignore[union-attr]
+        lambda: consumer.exchange("00" * 16, clients[Role.OPERATOR]._wire.tokens.current()[0]),  # type: ignore[union-attr]
         lambda: StewardClient(url, text + "\n"),
         lambda: StewardClient("http://127.0.0.1:9", consumer._wire.tokens.current()[0]).identity(),  # type: ignore[union-attr]
         *(lambda form=form: operator.workload(form) for form in FORMS),
@@ -270,13 +273,13 @@ def call_crashing_routes(url: str, tokens: dict[Role, Path], targets: Targets, s
     fingerprints = {ProjectionName(name): value for name, value in challenge["fingerprints"].items()}
     source = {name: challenge[name] for name in ("catalog", "table_uuid", "mode")}
     with contextlib.ExitStack() as stack:
-        of = {role: stack.enter_context(StewardClient(url, token_file=path)) for role, path in tokens.items()}
-        secret = of[Role.CONSUMER]._wire.tokens.current()[0]  # type: ignore[union-attr]
+        clients = {role: stack.enter_context(StewardClient(url, token_file=path)) for role, path in tokens.items()}
+        secret = clients[Role.CONSUMER]._wire.tokens.current()[0]  # type: ignore[union-attr]
         calls: list[Callable[[], object]] = [
-            lambda: of[Role.AUDITOR].open_proof(targets.proof_id, "an audit"),
-            lambda: of[Role.PRODUCER].attempt_token(targets.attempt_id),
-            lambda: of[Role.CONSUMER].exchange(of[Role.CONSUMER].identity().token_id, secret),
-            lambda: of[Role.ATTESTOR].challenge(nonce=nonce, snapshot_id=77, fingerprints=fingerprints, **source),
+            lambda: clients[Role.AUDITOR].open_proof(targets.proof_id, "an audit"),
+            lambda: clients[Role.PRODUCER].attempt_token(targets.attempt_id),
+            lambda: clients[Role.CONSUMER].exchange(clients[Role.CONSUMER].identity().token_id, secret),
+            lambda: clients[Role.ATTESTOR].challenge(nonce=nonce, snapshot_id=77, fingerprints=fingerprints, **source),
         ]
         for call in calls:
             search.place("exceptions", *texts_of_refusal(call))

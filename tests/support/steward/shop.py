@@ -171,7 +171,7 @@ class Shop:
         with self.client(role) as client:
             return TableMetadata.from_json(TableClient(client, *split_name(table)).load())
 
-    def seen(self, table: str) -> list[Row]:
+    def visible_rows(self, table: str) -> list[Row]:
         """Every row of `main` that a consumer sees, read from its files."""
         metadata = self.metadata(table)
         if metadata.current_snapshot is None:

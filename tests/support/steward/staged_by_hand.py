@@ -36,7 +36,7 @@ from tests.support.lake.metadata import column, schema
 from tests.support.lake.scans import table_of
 from tests.support.ledger.rows import newest_verified
 from tests.support.steward.pipeline import RAW, REASON, SALES, Line, line_at
-from tests.support.stores.places import file_at, files, where
+from tests.support.stores.places import file_at, files, location_of
 from tests.support.verify.staged import observe_file
 from tests.support.waiting import wait_for_jobs
 from tools.proof_kit import SECOND
@@ -93,7 +93,7 @@ class Goods:
         return self.line.notary.catalog
 
     def metadata(self, name: str, levels: tuple[str, ...] = SALES) -> TableMetadata:
-        return self.line.scene.found(name, levels).metadata
+        return self.line.scene.table_state(name, levels).metadata
 
     def make(self, name: str, levels: tuple[str, ...] = SALES, *, version: int = 2) -> None:
         fields = [{"name": "day", "transform": "identity", "source-id": 2, "field-id": 1000}]
@@ -143,7 +143,7 @@ class Goods:
         assert wait_for_jobs(self.line.notary.jobs, SECONDS)
         return found
 
-    def seen(self, name: str) -> list[Doc]:
+    def visible_rows(self, name: str) -> list[Doc]:
         """All rows that a consumer reads, from the files of `main`."""
         with self.line.client(Role.CONSUMER) as client:
             metadata = TableMetadata.from_json(TableClient(client, SALES, name).load())
@@ -209,7 +209,7 @@ class Staging:
         assert entry is not None
         if (spoiled := spoil(honest)) is not honest:
             path.write_bytes(parquet(spoiled, **options))
-        return replace(entry, file_path=where(path), file_size_in_bytes=path.stat().st_size)
+        return replace(entry, file_path=location_of(path), file_size_in_bytes=path.stat().st_size)
 
     def commit(self, *manifests: tuple[ManifestHeader, Sequence[DataFile]], **changed: Any) -> None:
         """Commit a snapshot with these manifests and those of the branch; `changed` replaces values of the snapshot."""
@@ -268,7 +268,7 @@ class Staging:
         path = self.folder / "metadata" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
-        return where(path)
+        return location_of(path)
 
 
 def _manifests(metadata: TableMetadata) -> Sequence[ManifestFile]:

@@ -28,8 +28,8 @@ def server() -> S3Server:
     return started_s3()
 
 
-def placed(local: Callable[[StewardConfig], StewardConfig]) -> Callable[[StewardConfig], StewardConfig]:
-    """The same change of a configuration; with PVDM_TEST_STORE=s3 also tables, metadata and vault in a new bucket."""
+def on_test_store(local: Callable[[StewardConfig], StewardConfig]) -> Callable[[StewardConfig], StewardConfig]:
+    """The change `local` of a configuration; with PVDM_TEST_STORE=s3 tables, metadata and vault are in a new bucket."""
     if not ON_S3:
         return local
     bucket = server().bucket().config()
@@ -94,7 +94,7 @@ def file_at(location: Any) -> Path:
     return cast("Path", _Path(server().store, place))
 
 
-def where(path: Path) -> str:
+def location_of(path: Path) -> str:
     """The location of a result of `file_at`."""
     given: object = path
     return str(given) if isinstance(given, ObjectPath) else f"file://{path}"

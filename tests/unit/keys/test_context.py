@@ -14,7 +14,7 @@ from pvdm.errors import InputError
 from pvdm.model.projection import ProjectionName
 from pvdm.trust.keys.context import AttemptContext, Purpose
 from tests.support.for_each import for_each
-from tests.support.steward.keys import attempt, source
+from tests.support.steward.keys import attempt_context, source_context
 
 SPEC = (Path(__file__).parents[3] / "spec" / "keys.md").read_text()
 ROOT = bytes(range(32))
@@ -76,7 +76,7 @@ def spec_value(name: str) -> str:
 )
 def test_a_field_that_cannot_be_part_of_a_key_is_refused(field: str, value: object) -> None:
     with pytest.raises(InputError) as caught:
-        replace(attempt(), **{field: value})  # type: ignore[arg-type]
+        replace(attempt_context(), **{field: value})  # type: ignore[arg-type]
     assert (caught.value.reason, str(caught.value.details["field"]).split()[0].rstrip("s")) == (
         "context_invalid",
         field.rstrip("s"),
@@ -99,30 +99,30 @@ def test_a_field_that_cannot_be_part_of_a_key_is_refused(field: str, value: obje
 )
 def test_a_field_of_a_source_that_cannot_be_part_of_a_key_is_refused(field: str, value: object) -> None:
     with pytest.raises(InputError) as caught:
-        replace(source(), **{field: value})  # type: ignore[arg-type]
+        replace(source_context(), **{field: value})  # type: ignore[arg-type]
     assert (caught.value.reason, caught.value.details["field"]) == ("context_invalid", field)
 
 
 def test_a_projection_that_the_context_does_not_have_is_refused() -> None:
     with pytest.raises(InputError) as caught:
-        source().message(Purpose.SOURCE_COMMITMENT, ProjectionName.IDENTITY)
+        source_context().message(Purpose.SOURCE_COMMITMENT, ProjectionName.IDENTITY)
     assert caught.value.reason == "projection_unknown"
 
 
 def test_an_attempt_has_no_key_for_the_purpose_of_a_source() -> None:
     with pytest.raises(InputError) as caught:
-        attempt().message(Purpose.SOURCE_ROW_HASH, ProjectionName.CONTENT)
+        attempt_context().message(Purpose.SOURCE_ROW_HASH, ProjectionName.CONTENT)
     assert caught.value.reason == "context_invalid"
 
 
 def test_a_source_has_no_key_for_the_purpose_of_an_attempt() -> None:
     with pytest.raises(InputError) as caught:
-        source().message(Purpose.ROW_HASH, ProjectionName.CONTENT)
+        source_context().message(Purpose.ROW_HASH, ProjectionName.CONTENT)
     assert caught.value.reason == "context_invalid"
 
 
 def test_a_context_is_read_back_from_its_document() -> None:
-    assert AttemptContext.parse(attempt().to_json()) == attempt()
+    assert AttemptContext.parse(attempt_context().to_json()) == attempt_context()
 
 
 @pytest.mark.parametrize(
@@ -133,12 +133,12 @@ def test_a_context_is_read_back_from_its_document() -> None:
 )  # fmt: skip
 def test_a_document_that_is_not_a_context_is_refused(change: dict[str, object]) -> None:
     with pytest.raises(InputError) as caught:
-        AttemptContext.parse({**attempt().to_json(), **change})  # type: ignore[dict-item]
+        AttemptContext.parse({**attempt_context().to_json(), **change})  # type: ignore[dict-item]
     assert caught.value.reason == "context_invalid"
 
 
 def test_the_worked_example_has_the_message_of_the_code() -> None:
-    message = attempt().message(Purpose.ROW_HASH, ProjectionName.CONTENT)
+    message = attempt_context().message(Purpose.ROW_HASH, ProjectionName.CONTENT)
     assert message.hex() == spec_value("message")
 
 
@@ -152,10 +152,10 @@ def test_the_worked_example_joins_the_fields_as_the_specification_says() -> None
 )
 def test_the_worked_example_has_the_keys_of_the_code(name: str, purpose: Purpose) -> None:
     root = ROOT if purpose is Purpose.ROW_HASH else ROOT[::-1]
-    key = hmac.digest(root, attempt().message(purpose, ProjectionName.CONTENT), hashlib.sha256)
+    key = hmac.digest(root, attempt_context().message(purpose, ProjectionName.CONTENT), hashlib.sha256)
     assert key.hex() == spec_value(name)
 
 
 def test_the_worked_example_of_a_source_has_the_key_of_the_code() -> None:
-    message = source().message(Purpose.SOURCE_ROW_HASH, ProjectionName.CONTENT)
+    message = source_context().message(Purpose.SOURCE_ROW_HASH, ProjectionName.CONTENT)
     assert hmac.digest(ROOT, message, hashlib.sha256).hex() == spec_value("source key")

@@ -16,7 +16,7 @@ from pvdm.model.secret import Secret
 from pvdm.trust.keys.epochs import KeyRole
 from pvdm.trust.keys.file import FileKeystore, _checksum, create_file_keys, open_file_keys
 from pvdm.trust.keys.seal import Passphrase
-from tests.support.steward.keys import attempt, keystore
+from tests.support.steward.keys import attempt_context, keystore
 from tests.support.steward.secret_search import traces
 
 WORD = "correct horse battery staple"
@@ -29,7 +29,7 @@ def path(tmp_path: Path) -> Path:
 
 def derive_key(path: Path, word: str | None = None) -> bytes:
     service = open_file_keys(path, None if word is None else Passphrase(word))
-    return service.row_hash_key(attempt(), ProjectionName.CONTENT).reveal()
+    return service.row_hash_key(attempt_context(), ProjectionName.CONTENT).reveal()
 
 
 def reason_of_opening(path: Path, word: str | None = None) -> str:
@@ -49,7 +49,7 @@ def test_a_new_keystore_has_mode_0600_whatever_the_umask_is(path: Path) -> None:
 
 @pytest.mark.parametrize("word", [None, WORD], ids=["open", "sealed"])
 def test_keys_are_the_same_after_the_keystore_is_opened_again(path: Path, word: str | None) -> None:
-    first = keystore(path, word).row_hash_key(attempt(), ProjectionName.CONTENT).reveal()
+    first = keystore(path, word).row_hash_key(attempt_context(), ProjectionName.CONTENT).reveal()
     assert derive_key(path, word) == first
 
 
@@ -250,7 +250,7 @@ def test_a_revocation_by_another_service_takes_effect_at_once(path: Path) -> Non
     service = keystore(path)
     open_file_keys(path).revoke_epoch(1, "leaked")
     with pytest.raises(NotAllowedError) as caught:
-        service.row_hash_key(attempt(), ProjectionName.CONTENT)
+        service.row_hash_key(attempt_context(), ProjectionName.CONTENT)
     assert caught.value.reason == "epoch_revoked"
 
 
@@ -270,7 +270,7 @@ def test_a_closed_keystore_derives_no_keys(path: Path) -> None:
     service = keystore(path)
     service.close()
     with pytest.raises(UnavailableError) as caught:
-        service.row_hash_key(attempt(), ProjectionName.CONTENT)
+        service.row_hash_key(attempt_context(), ProjectionName.CONTENT)
     assert caught.value.reason == "key_home_closed"
 
 

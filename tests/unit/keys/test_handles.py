@@ -17,7 +17,7 @@ from pvdm.trust.keys.handles import HandleRecord, HandleRegistry, Handles
 from pvdm.trust.keys.service import KeyService
 from tests.support import fault
 from tests.support.ledger.databases import ledger_at
-from tests.support.steward.keys import attempt, keystore
+from tests.support.steward.keys import attempt_context, keystore
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +45,7 @@ def handles(keys: KeyService, registry: HandleRegistry) -> Handles:
 
 def issue_and_freeze(handles: Handles, job: str = "job-1", *, redemptions: int = 3) -> str:
     handle = handles.issue(job, redemptions=redemptions)
-    handles.freeze(job, attempt())
+    handles.freeze(job, attempt_context())
     return handle
 
 
@@ -62,7 +62,7 @@ def test_a_handle_is_128_random_bits_as_hex(handles: Handles) -> None:
 
 def test_a_redeemed_handle_gives_the_digest_keys_of_the_attempt(handles: Handles, keys: KeyService) -> None:
     redeemed = handles.redeem(issue_and_freeze(handles), job_id="job-1", worker="worker-1")
-    wanted = {name: keys.row_hash_key(attempt(), name).reveal() for name in ProjectionName}
+    wanted = {name: keys.row_hash_key(attempt_context(), name).reveal() for name in ProjectionName}
     assert {name: key.reveal() for name, key in redeemed.items()} == wanted
 
 
@@ -80,14 +80,14 @@ def test_a_job_that_ended_before_its_freeze_cannot_be_frozen(handles: Handles) -
     handles.issue("job-1", redemptions=1)
     handles.end("job-1")
     with pytest.raises(NotAllowedError) as caught:
-        handles.freeze("job-1", attempt())
+        handles.freeze("job-1", attempt_context())
     assert caught.value.reason == "handle_ended"
 
 
 def test_freezing_a_job_twice_is_refused(handles: Handles) -> None:
     issue_and_freeze(handles)
     with pytest.raises(NotAllowedError) as caught:
-        handles.freeze("job-1", attempt(nonce="f" * 32))
+        handles.freeze("job-1", attempt_context(nonce="f" * 32))
     assert caught.value.reason == "handle_frozen_already"
 
 
@@ -149,7 +149,7 @@ def test_a_number_of_redemptions_out_of_range_is_refused(handles: Handles, redem
 @pytest.mark.parametrize("step", ["freeze", "end"])
 def test_freezing_or_ending_a_job_without_a_handle_is_refused(handles: Handles, step: str) -> None:
     with pytest.raises(NotAllowedError) as caught:
-        handles.freeze("job-9", attempt()) if step == "freeze" else handles.end("job-9")
+        handles.freeze("job-9", attempt_context()) if step == "freeze" else handles.end("job-9")
     assert caught.value.reason == "handle_unknown"
 
 

@@ -29,7 +29,7 @@ from pvdm.trust.keys.seal import Passphrase
 from pvdm.trust.keys.service import AttemptKeys, KeyService, release_keys
 from tests.support import fault
 from tests.support.for_each import for_each
-from tests.support.steward.keys import attempt, keystore
+from tests.support.steward.keys import attempt_context, keystore
 from tests.support.steward.secret_search import traces
 
 MATERIAL = bytes(range(160, 192))
@@ -176,7 +176,7 @@ def test_a_passphrase_that_is_too_long_does_not_show_in_the_error() -> None:
 
 
 def test_no_text_shows_the_keys_of_an_attempt(tmp_path: Path) -> None:
-    keys = release_keys(keystore(tmp_path / "keys"), attempt(), ended=True)
+    keys = release_keys(keystore(tmp_path / "keys"), attempt_context(), ended=True)
     secrets = [key.reveal() for _, key in (*keys.row_hash, *keys.commitment)]
     shown = print_to_text(keys) + log_to_text(keys) + raise_to_text(keys)
     assert [name for secret in secrets for name in traces(secret, shown)] == []
@@ -184,7 +184,7 @@ def test_no_text_shows_the_keys_of_an_attempt(tmp_path: Path) -> None:
 
 def test_the_keys_of_an_attempt_cannot_be_pickled(tmp_path: Path) -> None:
     with pytest.raises(TypeError):
-        pickle.dumps(release_keys(keystore(tmp_path / "keys"), attempt(), ended=True))
+        pickle.dumps(release_keys(keystore(tmp_path / "keys"), attempt_context(), ended=True))
 
 
 def test_the_keys_of_an_attempt_are_not_compared_by_value() -> None:
@@ -238,10 +238,10 @@ class _ShortHome(FileKeystore):
 
 def test_a_key_home_that_returns_too_few_bytes_is_refused_without_showing_them(tmp_path: Path) -> None:
     service = keystore(tmp_path / "keys")
-    whole = service.row_hash_key(attempt(), ProjectionName.CONTENT).reveal()
+    whole = service.row_hash_key(attempt_context(), ProjectionName.CONTENT).reveal()
     short = _ShortHome.open(tmp_path / "keys")
     with pytest.raises(PvdmError) as caught:
-        KeyService(short, short).row_hash_key(attempt(), ProjectionName.CONTENT)
+        KeyService(short, short).row_hash_key(attempt_context(), ProjectionName.CONTENT)
     assert (caught.value.reason, traces(whole[:31], text_of_error(caught.value))) == ("key_home_inconsistent", [])
 
 

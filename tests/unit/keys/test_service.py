@@ -13,7 +13,7 @@ from pvdm.trust.keys.epochs import EpochBook, KeyEntry, KeyRole
 from pvdm.trust.keys.file import FileKeystore, create_file_keys
 from pvdm.trust.keys.service import KeyService, release_keys
 from tests.support.steward.epoch_file import FileEpochStore
-from tests.support.steward.keys import attempt, keystore, source
+from tests.support.steward.keys import attempt_context, keystore, source_context
 
 CONTENT = ProjectionName.CONTENT
 
@@ -56,14 +56,14 @@ def test_a_workload_stays_on_its_epoch_after_a_rotation(service: KeyService) -> 
 
 
 def test_a_retired_epoch_derives_the_same_keys_as_before(service: KeyService) -> None:
-    before = service.row_hash_key(attempt(), CONTENT).reveal()
+    before = service.row_hash_key(attempt_context(), CONTENT).reveal()
     rotate(service)
-    assert service.row_hash_key(attempt(), CONTENT).reveal() == before
+    assert service.row_hash_key(attempt_context(), CONTENT).reveal() == before
 
 
 def test_another_epoch_derives_other_keys(service: KeyService) -> None:
     rotate(service)
-    one, two = (service.row_hash_key(attempt(epoch), CONTENT).reveal() for epoch in (1, 2))
+    one, two = (service.row_hash_key(attempt_context(epoch), CONTENT).reveal() for epoch in (1, 2))
     assert one != two
 
 
@@ -76,14 +76,14 @@ def test_a_retired_epoch_still_signs_for_its_workloads(service: KeyService) -> N
 @pytest.mark.parametrize(
     "use",
     [
-        lambda service: service.row_hash_key(attempt(), CONTENT),
-        lambda service: service.commitment_key(attempt(), CONTENT),
-        lambda service: service.row_hash_key(source(), CONTENT),
-        lambda service: service.commitment_key(source(), CONTENT),
+        lambda service: service.row_hash_key(attempt_context(), CONTENT),
+        lambda service: service.commitment_key(attempt_context(), CONTENT),
+        lambda service: service.row_hash_key(source_context(), CONTENT),
+        lambda service: service.commitment_key(source_context(), CONTENT),
         lambda service: service.signer(KeyRole.SIGNING, 1),
         lambda service: service.signer(KeyRole.LOG, 1),
         lambda service: service.epoch_for(1),
-        lambda service: release_keys(service, attempt(), ended=True),
+        lambda service: release_keys(service, attempt_context(), ended=True),
     ],
     ids=["row-hash", "commitment", "source-row-hash", "source-commitment", "signing", "log", "epoch_for", "release"],
 )
@@ -145,26 +145,26 @@ def test_the_public_key_of_a_root_key_is_refused(service: KeyService) -> None:
 
 
 def test_row_hash_and_commitment_keys_differ_for_one_attempt(service: KeyService) -> None:
-    one, two = service.row_hash_key(attempt(), CONTENT), service.commitment_key(attempt(), CONTENT)
+    one, two = service.row_hash_key(attempt_context(), CONTENT), service.commitment_key(attempt_context(), CONTENT)
     assert one.reveal() != two.reveal()
 
 
 def test_the_row_hash_keys_of_an_ended_attempt_are_released(service: KeyService) -> None:
-    released = release_keys(service, attempt(), ended=True)
-    wanted = [service.row_hash_key(attempt(), name).reveal() for name in ProjectionName]
+    released = release_keys(service, attempt_context(), ended=True)
+    wanted = [service.row_hash_key(attempt_context(), name).reveal() for name in ProjectionName]
     assert [key.reveal() for _, key in released.row_hash] == wanted
 
 
 def test_the_commitment_keys_of_an_ended_attempt_are_released(service: KeyService) -> None:
-    released = release_keys(service, attempt(), ended=True)
-    wanted = [service.commitment_key(attempt(), name).reveal() for name in ProjectionName]
+    released = release_keys(service, attempt_context(), ended=True)
+    wanted = [service.commitment_key(attempt_context(), name).reveal() for name in ProjectionName]
     assert [key.reveal() for _, key in released.commitment] == wanted
 
 
 @pytest.mark.parametrize("ended", [False, None, 1, "yes"])
 def test_the_keys_of_an_attempt_that_has_not_ended_are_not_released(service: KeyService, ended: bool) -> None:
     with pytest.raises(NotAllowedError) as caught:
-        release_keys(service, attempt(), ended=ended)
+        release_keys(service, attempt_context(), ended=ended)
     assert caught.value.reason == "attempt_not_closed"
 
 

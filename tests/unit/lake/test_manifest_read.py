@@ -21,15 +21,15 @@ from tests.support.lake.manifests import (
     delete_file,
     edit_avro,
     entry,
+    existing_entry,
     extra_of,
     header,
-    kept,
     listed,
     refused,
     write_again,
 )
 
-MANIFEST = write_manifest(header(), [entry(), kept()]).data
+MANIFEST = write_manifest(header(), [entry(), existing_entry()]).data
 DELETES = write_manifest(header(content=ManifestContent.DELETES), [entry(file=delete_file())]).data
 FILE_AT = 4
 
@@ -316,7 +316,7 @@ def test_entries_of_format_1_have_sequence_number_zero() -> None:
 def test_an_existing_entry_without_its_numbers_is_refused(missing: str) -> None:
     at = {"sequence_number": 2, "file_sequence_number": 3}[missing]
     data = edit_avro(
-        write_manifest(header(), [kept()]).data,
+        write_manifest(header(), [existing_entry()]).data,
         records=lambda records: [(*records[0][:at], None, *records[0][at + 1 :])],
     )
     with refused("manifest_sequence_missing"):
@@ -330,16 +330,16 @@ def row_ids(found: Manifest, list_entry: ManifestFile) -> list[int | None]:
 def test_live_files_without_row_ids_get_them_in_order() -> None:
     found = manifest(
         entry(file=data_file("a", record_count=3)),
-        kept(data_file("b", first_row_id=7)),
-        kept(data_file("c"), status=EntryStatus.DELETED),
-        kept(data_file("d", record_count=5)),
+        existing_entry(data_file("b", first_row_id=7)),
+        existing_entry(data_file("c"), status=EntryStatus.DELETED),
+        existing_entry(data_file("d", record_count=5)),
         entry(file=data_file("e")),
     )
     assert row_ids(found, listed(first_row_id=1_000)) == [1_000, 7, None, 1_003, 1_008]
 
 
 def test_no_file_has_a_row_id_if_the_list_gives_none() -> None:
-    assert row_ids(manifest(kept(data_file(first_row_id=7)), entry()), listed()) == [None, None]
+    assert row_ids(manifest(existing_entry(data_file(first_row_id=7)), entry()), listed()) == [None, None]
 
 
 def test_a_delete_file_never_has_a_row_id() -> None:
@@ -354,7 +354,9 @@ def test_row_ids_beyond_64_bits_are_refused() -> None:
 
 def correct_list_entry() -> ManifestFile:
     """The entry of MANIFEST in a manifest list."""
-    return replace(write_manifest(header(), [entry(), kept()]).list_entry("s3://lake/m.avro", 55), sequence_number=4)
+    return replace(
+        write_manifest(header(), [entry(), existing_entry()]).list_entry("s3://lake/m.avro", 55), sequence_number=4
+    )
 
 
 def test_a_correct_list_entry_is_accepted() -> None:

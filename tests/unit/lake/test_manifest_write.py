@@ -19,7 +19,7 @@ from pvdm.lake.format.manifest.manifest_list import FieldSummary
 from pvdm.lake.format.manifest.write import as_deleted, as_existing, write_manifest
 from pvdm.lake.format.partition_spec import PartitionSpec
 from tests.support.for_each import for_each
-from tests.support.lake.manifests import SYNC, data_file, delete_file, entry, header, kept, listed, refused
+from tests.support.lake.manifests import SYNC, data_file, delete_file, entry, existing_entry, header, listed, refused
 
 UNPARTITIONED = PartitionSpec(0)
 
@@ -68,8 +68,8 @@ def entries_of(version: int) -> list[ManifestEntry]:
         entry(),
         entry(snapshot_id=None),
         entry(sequence_number=1),
-        kept(data_file("s3://lake/b.parquet", **row_id)),
-        kept(data_file("s3://lake/c.parquet", **row_id), status=EntryStatus.DELETED),
+        existing_entry(data_file("s3://lake/b.parquet", **row_id)),
+        existing_entry(data_file("s3://lake/c.parquet", **row_id), status=EntryStatus.DELETED),
     ]
 
 
@@ -103,7 +103,7 @@ def test_delete_files_are_read_as_they_were_written(version: int) -> None:
 
 
 def test_equal_input_gives_equal_bytes() -> None:
-    first, second = (write_manifest(header(), [entry(), kept()]).data for _ in range(2))
+    first, second = (write_manifest(header(), [entry(), existing_entry()]).data for _ in range(2))
     assert first == second
 
 
@@ -113,7 +113,9 @@ def test_a_given_marker_is_written() -> None:
 
 def test_the_list_entry_of_a_written_manifest_is_correct() -> None:
     file = data_file(record_count=5)
-    written = write_manifest(header(), [entry(), kept(file), kept(file, status=EntryStatus.DELETED, sequence_number=1)])
+    written = write_manifest(
+        header(), [entry(), existing_entry(file), existing_entry(file, status=EntryStatus.DELETED, sequence_number=1)]
+    )
     list_entry = replace(written.list_entry("s3://lake/m.avro", 55), sequence_number=9)
     check_listed(read_manifest(written.data), list_entry, size=len(written.data))
     files_and_rows = (list_entry.added_files_count, list_entry.added_rows_count)
@@ -204,14 +206,14 @@ def test_an_entry_of_format_1_is_carried_into_a_manifest_of_format_3() -> None:
     old = read_manifest(write_manifest(header(1), [entry()]).data)
     (inherited,) = inherit(old, listed(sequence_number=0, min_sequence_number=0))
     (found,) = read_manifest(write_manifest(header(3), [as_existing(inherited, 3)]).data).entries
-    assert found == kept(data_file(), sequence_number=0, file_sequence_number=0)
+    assert found == existing_entry(data_file(), sequence_number=0, file_sequence_number=0)
 
 
 def test_a_carried_entry_keeps_its_numbers_and_row_ids() -> None:
     first = read_manifest(write_manifest(header(3), [entry(snapshot_id=None)]).data)
     (inherited,) = inherit(first, listed(first_row_id=1_000))
     (found,) = read_manifest(write_manifest(header(3), [as_existing(inherited, 3)]).data).entries
-    expected = kept(data_file(first_row_id=1_000), sequence_number=4, file_sequence_number=4)
+    expected = existing_entry(data_file(first_row_id=1_000), sequence_number=4, file_sequence_number=4)
     assert found == expected
 
 
@@ -233,11 +235,11 @@ def test_a_row_id_of_a_delete_file_is_not_written() -> None:
         ("manifest_write_content_conflict", 2, entry(file=delete_file())),
         ("manifest_write_format_1", 1, entry(snapshot_id=None)),
         ("manifest_write_sequence_missing", 2, entry(EntryStatus.EXISTING)),
-        ("manifest_write_sequence_missing", 3, kept(status=EntryStatus.DELETED, file_sequence_number=None)),
+        ("manifest_write_sequence_missing", 3, existing_entry(status=EntryStatus.DELETED, file_sequence_number=None)),
         ("manifest_write_row_id_on_added", 3, entry(file=data_file(first_row_id=1))),
         ("manifest_write_partition_mismatch", 2, entry(file=data_file(partition=IdMap()))),
         ("manifest_write_field_too_new", 1, entry(file=data_file(equality_ids=(1,)))),
-        ("manifest_write_field_too_new", 2, kept(data_file(first_row_id=1))),
+        ("manifest_write_field_too_new", 2, existing_entry(data_file(first_row_id=1))),
         ("manifest_write_field_deprecated", 2, entry(file=data_file(block_size_in_bytes=1))),
         ("manifest_write_field_deprecated", 3, entry(file=data_file(distinct_counts=IdMap()))),
         ("single_value_invalid", 2, entry(file=data_file(partition=IdMap([(1000, "text")])))),
@@ -269,5 +271,5 @@ def test_a_partition_field_may_have_any_name() -> None:
     head = header()
     (field,) = head.spec.fields
     spec = replace(head.spec, fields=(replace(field, name="day\0of order"),))
-    found = read_manifest(write_manifest(replace(head, spec=spec), [kept()]).data)
+    found = read_manifest(write_manifest(replace(head, spec=spec), [existing_entry()]).data)
     assert [each.name for each in found.header.spec.fields] == ["day\0of order"]

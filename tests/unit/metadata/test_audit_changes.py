@@ -11,7 +11,7 @@ from pvdm.errors import VerificationError
 from pvdm.lake.format.manifest.entry import EntryStatus, FileContent
 from pvdm.lake.format.table.snapshots import Snapshot
 from pvdm.metadata.audit.changes import require_carried, require_dangling, require_own, require_rewritten
-from tests.support.lake.manifests import data_file, delete_file, entry, kept, listed
+from tests.support.lake.manifests import data_file, delete_file, entry, existing_entry, listed
 
 SNAPSHOT = Snapshot(55, 54, 3, 0, "s3://lake/list.avro", (), "append", {}, 0, None, None, None, {})
 
@@ -23,17 +23,17 @@ def reason_of(check: Callable[[], object]) -> str:
 
 
 def test_entries_that_are_kept_or_removed_with_their_numbers_are_carried() -> None:
-    old = [kept(data_file("a")), kept(data_file("b"))]
+    old = [existing_entry(data_file("a")), existing_entry(data_file("b"))]
     removed = replace(old[1], status=EntryStatus.DELETED, snapshot_id=55)
     require_rewritten(old, [old[0], removed, entry(file=data_file("c"))])
 
 
 def test_a_lost_entry_is_found() -> None:
-    assert reason_of(lambda: require_rewritten([kept(data_file("a"))], [])) == "audit_entries_not_carried"
+    assert reason_of(lambda: require_rewritten([existing_entry(data_file("a"))], [])) == "audit_entries_not_carried"
 
 
 def test_an_invented_entry_is_found() -> None:
-    assert reason_of(lambda: require_rewritten([], [kept(data_file("a"))])) == "audit_entries_not_carried"
+    assert reason_of(lambda: require_rewritten([], [existing_entry(data_file("a"))])) == "audit_entries_not_carried"
 
 
 @pytest.mark.parametrize(
@@ -46,22 +46,22 @@ def test_an_invented_entry_is_found() -> None:
     ],
 )
 def test_an_entry_that_is_kept_with_other_facts_is_found(change: Callable[..., object]) -> None:
-    old = kept(data_file("a"))
+    old = existing_entry(data_file("a"))
     assert reason_of(lambda: require_rewritten([old], [change(old)])) == "audit_entries_not_carried"  # type: ignore[list-item]
 
 
 def test_a_kept_file_with_other_row_ids_is_found() -> None:
-    old = kept(data_file("a", first_row_id=7))
-    other = kept(data_file("a", first_row_id=8))
+    old = existing_entry(data_file("a", first_row_id=7))
+    other = existing_entry(data_file("a", first_row_id=8))
     assert reason_of(lambda: require_rewritten([old], [other])) == "audit_row_ids_not_carried"
 
 
 def test_a_file_without_row_ids_may_be_given_some() -> None:
-    require_rewritten([kept(data_file("a"))], [kept(data_file("a", first_row_id=8))])
+    require_rewritten([existing_entry(data_file("a"))], [existing_entry(data_file("a", first_row_id=8))])
 
 
 def test_an_entry_of_another_snapshot_is_found() -> None:
-    require_own([entry(), kept(snapshot_id=3)], SNAPSHOT)
+    require_own([entry(), existing_entry(snapshot_id=3)], SNAPSHOT)
     other = entry(snapshot_id=3)
     assert reason_of(lambda: require_own([other], SNAPSHOT)) == "audit_entry_of_other_snapshot"
 

@@ -14,7 +14,7 @@ from pvdm.lake.format.manifest.manifest_list import read_manifest_list
 from pvdm.metadata.audit.report import Standing
 from pvdm.model.statements.core import ProofCore, RowCounts
 from pvdm.model.statements.receipt import Receipt
-from tests.support.audit.crafted_history import TABLE, History, codes, listing, same, standings, with_deletes
+from tests.support.audit.crafted_history import TABLE, History, codes, listing, standings, unchanged, with_deletes
 from tests.support.lake.manifests import extra_of
 from tools.proof_kit import fixed
 
@@ -208,7 +208,7 @@ def test_a_false_manifest_list_is_found(history: History, lie: str) -> None:
 
 
 def test_a_true_history_holds(history: History) -> None:
-    history.publish(history.data_file("x"), receipt=same, core=same, said=same)
+    history.publish(history.data_file("x"), receipt=unchanged, core=unchanged, said=unchanged)
     report = history.audit(again=True)
     assert codes(report) == set()
     assert standings(report) == [Standing.BEFORE, Standing.OK, Standing.OK]

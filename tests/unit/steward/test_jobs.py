@@ -56,7 +56,7 @@ def test_an_attempt_that_passes_is_published_and_its_job_removed(desk: JobTasks)
         assert wait_for_jobs(jobs, SECONDS)
         assert (desk.attempt(one).state, jobs.list_jobs()) == (AttemptState.COMMITTED, [])
     assert desk.calls("publish") == [(one,)]
-    assert one in desk.told
+    assert one in desk.changed_attempts
 
 
 def test_an_attempt_is_published_and_cleaned_up_before_the_next_one_begins(desk: JobTasks) -> None:
@@ -73,7 +73,7 @@ def test_an_attempt_is_published_and_cleaned_up_before_the_next_one_begins(desk:
     jobs.start()
     assert wait_for_jobs(jobs, SECONDS)
     jobs.stop()
-    steps = [each for each in desk.asked if each[0] != "settle"]
+    steps = [each for each in desk.calls_made if each[0] != "settle"]
     assert steps == [step for each in ids for step in (("verify", each), ("publish", (each,)), ("dispose", each))]
 
 
@@ -87,7 +87,7 @@ def test_a_clean_up_waits_for_earlier_jobs(desk: JobTasks) -> None:
     jobs.start()
     assert wait_for_jobs(jobs, SECONDS)
     jobs.stop()
-    assert [each for each in desk.asked if each[0] != "settle"] == [("verify", waiting), ("dispose", rolled_back)]
+    assert [each for each in desk.calls_made if each[0] != "settle"] == [("verify", waiting), ("dispose", rolled_back)]
 
 
 def test_an_attempt_that_is_sent_back_is_verified_after_the_waiting_ones(desk: JobTasks) -> None:
@@ -123,7 +123,7 @@ def test_the_end_of_a_job_reports_one_change_of_its_attempt(desk: JobTasks) -> N
     jobs.start()
     assert wait_for_jobs(jobs, SECONDS)
     jobs.stop()
-    assert desk.told.count(one) == 1
+    assert desk.changed_attempts.count(one) == 1
 
 
 def test_a_second_request_retries_at_once_and_clears_the_old_problem(desk: JobTasks) -> None:
@@ -208,7 +208,7 @@ def test_a_start_settles_first_and_continues_interrupted_attempts(desk: JobTasks
     desk.verify, desk.publish = desk.passed, desk.published
     with run_jobs(desk) as jobs:
         assert wait_for_jobs(jobs, SECONDS)
-    assert desk.asked[0] == ("settle", None)
+    assert desk.calls_made[0] == ("settle", None)
     assert desk.calls("verify") == [one]
     assert sorted(map(str, desk.calls("publish"))) == sorted(map(str, [(one,), (two,)]))
 
@@ -272,7 +272,7 @@ def test_a_publication_with_an_unknown_outcome_is_settled_before_it_is_retried(d
         while desk.attempt(one).state is not AttemptState.COMMITTED:
             pass
         assert wait_for_jobs(jobs, SECONDS)
-    assert [what for what, _ in desk.asked] == ["settle", "publish", "settle", "publish"]
+    assert [what for what, _ in desk.calls_made] == ["settle", "publish", "settle", "publish"]
 
 
 @pytest.mark.parametrize("error", [UnavailableError("disk_full", "full"), StateUnknownError("unknown", "unknown")])
@@ -295,7 +295,7 @@ def test_a_committed_publication_that_is_not_finished_is_settled_until_it_is(des
     desk.publish, desk.settle = publish, settle
     with run_jobs(desk, retry_seconds=0.01):
         assert done.wait(SECONDS)
-    assert [what for what, _ in desk.asked] == ["settle", "publish", "settle", "settle", "settle"]
+    assert [what for what, _ in desk.calls_made] == ["settle", "publish", "settle", "settle", "settle"]
 
 
 @pytest.mark.parametrize("step", ["verify", "publish"])
