@@ -36,6 +36,7 @@ from pvdm.model.role import Role
 _TABLE_CONFLICTS: Final[Mapping[str, str]] = {
     "table_exists": "Table already exists",
     "name_of_view": "View with same name already exists",
+    "name_of_namespace": "Namespace with same name already exists",
 }
 TableName = tuple[Levels, str]  # the levels of its namespace, and the name of a table or view
 

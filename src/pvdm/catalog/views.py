@@ -28,6 +28,7 @@ from pvdm.model.role import Role
 _VIEW_CONFLICTS: Final[Mapping[str, str]] = {
     "view_exists": "View already exists",
     "name_of_table": "Table with same name already exists",
+    "name_of_namespace": "Namespace with same name already exists",
 }
 
 

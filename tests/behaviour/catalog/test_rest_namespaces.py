@@ -179,6 +179,52 @@ def test_a_producer_can_create_namespaces_in_its_own_domain_only(lake: Lake) -> 
     assert refusal(lake.caller(Role.AUDITOR, "sales").ask("GET", "/namespaces/mine")) == (403, "ForbiddenException")
 
 
+def view_named(name: str) -> dict[str, Any]:
+    schema = {"type": "struct", "schema-id": 0, "fields": []}
+    version = {
+        "version-id": 1,
+        "timestamp-ms": 1,
+        "schema-id": 0,
+        "summary": {},
+        "default-namespace": ["sales"],
+        "representations": [{"type": "sql", "sql": "select 1", "dialect": "spark"}],
+    }
+    return {"name": name, "schema": schema, "view-version": version, "properties": {}}
+
+
+@pytest.mark.parametrize("kind", ["tables", "views"])
+def test_no_namespace_has_the_name_of_a_table_or_view(lake: Lake, kind: str) -> None:
+    """Spark would read `sales.t.branch_main` as a table of that namespace, and not as the branch of the table."""
+    producer = lake.caller(Role.PRODUCER, "sales")
+    if kind == "tables":
+        producer.make("t")
+    else:
+        producer.done("POST", "/namespaces/sales/views", json=view_named("t"))
+    response = producer.ask("POST", "/namespaces", json={"namespace": ["sales", "t"]})
+    assert refusal(response) == (409, "AlreadyExistsException")
+    assert "with same name already exists" in response.json()["error"]["message"]
+    producer.done("DELETE", f"/namespaces/sales/{kind}/t")
+    producer.done("POST", "/namespaces", json={"namespace": ["sales", "t"]})
+
+
+def test_no_table_or_view_gets_the_name_of_a_namespace(lake: Lake) -> None:
+    producer = lake.caller(Role.PRODUCER, "sales")
+    producer.make("t")
+    producer.done("POST", "/namespaces/sales/views", json=view_named("v"))
+    producer.done("POST", "/namespaces", json={"namespace": ["sales", "eu"]})
+    schema = {"type": "struct", "fields": []}
+    target = {"namespace": ["sales"], "name": "eu"}
+    for path, body in (
+        ("/namespaces/sales/tables", {"name": "eu", "schema": schema}),
+        ("/namespaces/sales/views", view_named("eu")),
+        ("/tables/rename", {"source": {"namespace": ["sales"], "name": "t"}, "destination": target}),
+        ("/views/rename", {"source": {"namespace": ["sales"], "name": "v"}, "destination": target}),
+    ):
+        response = producer.ask("POST", path, json=body)
+        assert refusal(response) == (409, "AlreadyExistsException"), path
+        assert response.json()["error"]["message"].startswith("Namespace with same name already exists"), path
+
+
 def test_only_an_operator_can_drop_a_protected_namespace(lake: Lake) -> None:
     lake.protect_namespace("sales")
     producer = lake.caller(Role.PRODUCER, "sales")

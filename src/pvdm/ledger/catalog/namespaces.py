@@ -41,8 +41,19 @@ class Namespace:
 
 
 def create(unit: Unit, levels: Levels, *, domain: str, properties: Mapping[str, str]) -> Namespace:
-    """Add a namespace. Raises `namespace_exists`."""
+    """Add a namespace. Raises `namespace_exists`, and `name_of_table` or `name_of_view` if its name is taken.
+
+    Engines read `a.b.c` as the table `c` of the namespace `a.b`. Only without one it is a part of the table `a.b`: a
+    branch, a tag or a metadata table. So a namespace beside a table could show other rows in place of the table's.
+    """
     unit.lock_name("namespaces")
+    home = find(unit, levels[:-1])
+    if home is not None:
+        unit.lock_name(f"names {home.namespace_id}")
+        require_no_view(unit, home.namespace_id, levels[-1])
+        if _has_table(unit, home.namespace_id, levels[-1]):
+            message = f"Table with same name already exists: {dotted_name(levels)}"
+            raise Code.ALREADY_EXISTS(message, reason="name_of_table")
     if find(unit, levels) is not None:
         raise Code.ALREADY_EXISTS(f"Namespace already exists: {dotted_name(levels)}", reason="namespace_exists")
     new = Namespace(secrets.token_hex(16), levels, ids.require_name(domain, "domain"), properties, None)
@@ -110,9 +121,11 @@ def drop(unit: Unit, judged: Namespace) -> None:
     unit.lock_name("namespaces")
     require_unchanged(unit, judged)
     unit.lock_name(f"names {judged.namespace_id}")
-    in_namespace = (tables.c.namespace_id == judged.namespace_id, tables.c.dropped_micros.is_(None))
-    has_table = unit.row(select(tables.c.table_id).where(*in_namespace).limit(1)) is not None
-    if has_table or _has_view(unit, judged.namespace_id) or list_children(unit, judged.levels, count=1):
+    if (
+        _has_table(unit, judged.namespace_id)
+        or _has_view(unit, judged.namespace_id)
+        or list_children(unit, judged.levels, count=1)
+    ):
         raise Code.NAMESPACE_NOT_EMPTY(f"Namespace is not empty: {dotted_name(judged.levels)}")
     _change(unit, judged, dropped_micros=unit.at_micros)
 
@@ -166,6 +179,19 @@ def _has_view(unit: Unit, namespace_id: str, name: str | None = None) -> bool:
     """Whether the namespace holds a view: any view, or one with this name."""
     wanted = select(views.c.view_id).where(views.c.namespace_id == namespace_id, views.c.dropped_micros.is_(None))
     return unit.row(where_given(wanted, (views.c.name, name)).limit(1)) is not None
+
+
+def _has_table(unit: Unit, namespace_id: str, name: str | None = None) -> bool:
+    """Whether the namespace holds a table: any table, or one with this name."""
+    wanted = select(tables.c.table_id).where(tables.c.namespace_id == namespace_id, tables.c.dropped_micros.is_(None))
+    return unit.row(where_given(wanted, (tables.c.name, name)).limit(1)) is not None
+
+
+def require_no_child(unit: Unit, namespace_id: str, name: str) -> None:
+    """Raise `name_of_namespace` if a namespace has this full name. The caller holds the lock on the names."""
+    home = find_by_id(unit, namespace_id)
+    if home is not None and find(unit, (*home.levels, name)) is not None:
+        raise Code.ALREADY_EXISTS(f"Namespace with same name already exists: {name}", reason="name_of_namespace")
 
 
 def require_no_view(unit: Unit, namespace_id: str, name: str) -> None:

@@ -12,7 +12,14 @@ from sqlalchemy import Select, and_, bindparam, exists, func, or_, select, updat
 from pvdm.errors import Code, PvdmError
 from pvdm.lake.paths import Location, Pointer, parse_location
 from pvdm.ledger import ids
-from pvdm.ledger.catalog.namespaces import Levels, Namespace, levels_key, namespace_from, require_no_view
+from pvdm.ledger.catalog.namespaces import (
+    Levels,
+    Namespace,
+    levels_key,
+    namespace_from,
+    require_no_child,
+    require_no_view,
+)
 from pvdm.ledger.connection import Row, convert_if_found, record_from
 from pvdm.ledger.schema.catalog import namespaces, pending_deletes, tables
 from pvdm.ledger.schema.record import events
@@ -96,6 +103,7 @@ def create(unit: Unit, new: NewTable) -> TableRow:
     if find(unit, new.namespace_id, new.name) is not None:
         raise Code.ALREADY_EXISTS(f"Table already exists: {new.name}", reason="table_exists")
     require_no_view(unit, new.namespace_id, new.name)
+    require_no_child(unit, new.namespace_id, new.name)
     _require_uuid_free(unit, new)
     table_id = secrets.token_hex(16)
     unit.insert(
@@ -294,6 +302,7 @@ def rename(unit: Unit, judged: TableRow, *, namespace_id: str, name: str) -> Non
     if find(unit, namespace_id, name) is not None:
         raise Code.ALREADY_EXISTS(f"Table already exists: {name}", reason="table_exists")
     require_no_view(unit, namespace_id, name)
+    require_no_child(unit, namespace_id, name)
     _change(unit, judged, namespace_id=namespace_id, name=ids.require_name(name, "table name"))
 
 

@@ -48,7 +48,7 @@ class NewView:
 
 
 def create(unit: Unit, home: Namespace, new: NewView) -> ViewRow:
-    """Add the view to the namespace `home`. Raises `view_exists`, `name_of_table` or `view_uuid_taken`."""
+    """Add the view to the namespace `home`. Raises `view_uuid_taken`, and as `_require_free` does."""
     namespaces.require_unchanged(unit, home)
     unit.lock_name(f"names {home.namespace_id}")
     _require_free(unit, home.namespace_id, new.name)
@@ -105,7 +105,7 @@ def swap(unit: Unit, home: Namespace, judged: ViewRow, to: Pointer, *, location:
 
 
 def rename(unit: Unit, judged: ViewRow, name: str, *, old_home: Namespace, new_home: Namespace) -> None:
-    """Rename the view, perhaps into another namespace. Raises `view_exists` or `name_of_table`."""
+    """Rename the view, perhaps into another namespace. Raises as `_require_free` for a taken name."""
     for home in sorted((old_home, new_home), key=lambda each: each.namespace_id):
         # Always in the same order, so that there is no deadlock.
         namespaces.require_unchanged(unit, home)
@@ -131,7 +131,8 @@ def require_unchanged(unit: Unit, judged: ViewRow) -> None:
 
 
 def _require_free(unit: Unit, namespace_id: str, name: str) -> None:
-    """Raise `view_exists` or `name_of_table` if the name is taken."""
+    """Raise `view_exists`, `name_of_table` or `name_of_namespace` if the name is taken."""
+    namespaces.require_no_child(unit, namespace_id, name)
     if find(unit, namespace_id, name) is not None:
         raise Code.ALREADY_EXISTS(f"View already exists: {name}", reason="view_exists")
     if tables.find(unit, namespace_id, name) is not None:
