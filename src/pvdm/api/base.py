@@ -45,8 +45,8 @@ PLAIN: Final = (
 PATTERN_DESCRIPTIONS: Final[Mapping[str, str]] = {
     HEX_16_BYTES: "32 lower-case hexadecimal digits",
     HEX_32_BYTES: "64 lower-case hexadecimal digits",
-    WORKLOAD_ID: "1 to 128 letters (a to z), digits, dots, underscores and hyphens",
-    WORKER_NAME: "1 to 128 letters (a to z), digits, dots, underscores, colons and hyphens",
+    WORKLOAD_ID: "1 to 128 letters (A to Z, a to z), digits, dots, underscores and hyphens",
+    WORKER_NAME: "1 to 128 letters (A to Z, a to z), digits, dots, underscores, colons and hyphens",
     UUID: "a UUID in lower case",
     PLAIN: "some plain text on one line",
 }

@@ -106,6 +106,6 @@ def segment(value: str, what: str) -> str:
         return given
     raise Code.IDENTIFIER_INVALID(
         f"the {what} cannot be accepted",
-        expected="1 to 128 letters (a to z), digits, dots, underscores and hyphens, not dots alone",
+        expected="1 to 128 letters (A to Z, a to z), digits, dots, underscores and hyphens, not dots alone",
         got=ascii(given)[:80],
     )

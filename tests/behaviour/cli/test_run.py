@@ -198,7 +198,8 @@ def test_an_invalid_workload_id_is_refused_with_the_allowed_form(shop: Shop, wor
     code, output = shop.command(words)
     error = json.loads(output)["error"]
     assert (code, error["reason"]) == (2, "identifier_invalid")
-    assert error["expected"] == "1 to 128 letters (a to z), digits, dots, underscores and hyphens, not dots alone"
+    letters = "1 to 128 letters (A to Z, a to z), digits, dots, underscores and hyphens"
+    assert error["expected"] == f"{letters}, not dots alone"
 
 
 def test_a_staged_branch_is_published(shop: Shop) -> None:

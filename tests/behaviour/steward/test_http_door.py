@@ -220,7 +220,7 @@ def test_a_malformed_id_is_refused(steward: Served, operator: dict[str, str], wo
 
 def test_the_error_for_a_malformed_id_describes_the_form_in_words(steward: Served, operator: dict[str, str]) -> None:
     error = steward.http.get("/v1/workloads/a%20b", headers=operator).json()["error"]
-    assert error["expected"] == "1 to 128 letters (a to z), digits, dots, underscores and hyphens"
+    assert error["expected"] == "1 to 128 letters (A to Z, a to z), digits, dots, underscores and hyphens"
 
 
 def test_an_unknown_object_is_not_found(steward: Served, operator: dict[str, str]) -> None:

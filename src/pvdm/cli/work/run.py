@@ -26,8 +26,8 @@ def run(*, table: str, workload_id: str, params: tuple[str, ...], job: Job, serv
     """Open the workload under the table's contract, stage every chunk, and wait for the Steward's verdict.
 
     The same call again continues where an earlier one ended: what is published stays, and unfinished attempts are
-    rolled back. Needs a producer's token. Ends with 0 when all is published, 3 when a verdict is FAIL or the gate
-    refuses, 4 when the run stopped earlier (ROLLED_BACK).
+    rolled back. Needs a producer's token. Ends with 0 when all is published, 2 when the job's rows do not fit the
+    table's columns, 3 when a verdict is FAIL or the gate refuses, 4 when the run stopped earlier (ROLLED_BACK).
 
     \b
     Examples:
