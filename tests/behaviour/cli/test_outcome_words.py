@@ -96,7 +96,7 @@ def test_the_output_of_a_publication_without_rows_says_so_loudly(shop: Shop) -> 
 
 
 def test_an_overwrite_without_rows_says_that_partitions_stay_unless_one_is_declared(shop: Shop) -> None:
-    stays = "partitions without a selected row stay as they are; declare boundary.partition to empty one"
+    stays = "partitions without a selected row stay as they are; declare boundary.partition to delete all rows of one"
     shop.make("sales.corrected", BY_DAY)
     shop.write(OLD, "sales.corrected")
     dated = {"operation": "overwrite-partitions", "where": "day = ${date}"}
