@@ -65,9 +65,9 @@ def test_the_error_in_the_readme_is_one_of_the_demo() -> None:
 def test_the_costs_in_the_readme_equal_those_of_the_performance_page() -> None:
     readme, page = ((ROOT / name).read_text("utf-8") for name in ("README.md", "docs/performance.md"))
     measured = {
-        "| verify the staged rows | {:.2f} of": r"^\| – beside the write \| ([\d.]+)",
+        "| verify the staged rows | {:.2f} of": r"^\| – relative to the write \| ([\d.]+)",
         "| publish, from freeze to read-back | {:.2f} of": r"^\| publish, from freeze to read-back, .*? \| ([\d.]+)",
-        "| the gate's commit | {:.1f} times": r"^\| gate's commit beside a plain one \| ([\d.]+)",
+        "| the gate's commit | {:.1f} times": r"^\| gate's commit relative to a plain one \| ([\d.]+)",
         "| memory | {:.0f} MB": r"^\| peak memory of both sides, MB \| ([\d.]+)",
     }
     for line, pattern in measured.items():
