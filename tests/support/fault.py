@@ -21,7 +21,7 @@ POINTS: Final = MappingProxyType(
         "catalog.files.after_rename": "a metadata file is in its place, its folder is not synced yet",
         "catalog.files.after_temp": "a metadata file is synced under a temporary name",
         "catalog.files.before_sync": "a metadata file is written under a temporary name, and not synced",
-        "disposal.after_branch": "the branch is gone (of `pvdm publish` only a published one), all files are there",
+        "disposal.after_branch": "the branch is gone (an adopted one only if published), all files are there",
         "disposal.after_files": "files that no snapshot references are gone, the ledger does not say so yet",
         "disposal.after_quarantine": "failed files are in quarantine if the contract keeps them, nothing is removed",
         "gate.after_files": "the Steward's manifests and list are synced, no transaction has begun",
