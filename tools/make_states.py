@@ -27,7 +27,11 @@ code. [`docs/concepts.md`](../docs/concepts.md) explains the words. A *restore* 
 """
 
 ABOUT = {
-    "attempt": "An attempt is one try at a chunk, on its own branch. It begins when the ledger gets its row.",
+    "attempt": (
+        "An attempt is one try at a chunk, on its own branch. It begins when the ledger gets its row. An override\n"
+        "waives the FAIL of an attempt that stages the files of an earlier failed attempt again\n"
+        "([`gate.md`](gate.md#5-break-glass))."
+    ),
     "nonce": "A nonce is 128 random bits, valid for one publication, override, attestation or approval.",
     "workload": "A workload is one publication run of a contract, with all its chunks.",
     "announced publication": (

@@ -107,16 +107,13 @@ _ATTEMPT_STEPS: Final = (
         "ROLLED_BACK",
         "its producer or the Steward aborts it, another run takes over the workload, or the workload is abandoned",
     ),
-    Transition(
-        "VERIFYING",
-        "COMMITTING",
-        "the verdict is PASS, or an override waives the FAIL of this attempt, which stages failed files again",
-    ),
+    Transition("VERIFYING", "COMMITTING", "the verdict is PASS, or it is FAIL and an override waives it"),
     Transition("VERIFYING", "VERIFICATION_FAILED", "the verdict is FAIL, and no override waives it"),
     Transition(
         "VERIFYING",
         "ROLLED_BACK",
-        "its workload is abandoned, or the pinned source is gone, outdated or does not fit the contract",
+        "its workload is abandoned, the pinned source is gone or does not fit the contract, or the rows to be replaced "
+        "were published from a newer snapshot of the source",
     ),
     Transition("COMMITTING", "COMMITTED", "published"),
     Transition("COMMITTING", "VERIFICATION_FAILED", "the gate refuses, and a new verification cannot change that"),
