@@ -2,8 +2,8 @@
 
 PYTHON ?= python3
 CARGO ?= cargo
-# One more than the two cores of a small machine: tests wait for processes, disks and clocks as well.
-PYTEST_WORKERS ?= 3
+# Two more than the two cores of a small machine: tests wait for processes, disks and clocks as well.
+PYTEST_WORKERS ?= 4
 # A test that takes this long hangs: the run then ends, with what each of the test's threads was doing.
 TEST_TIMEOUT_SECONDS ?= 600
 # Accepted files of `make test-readers`; `make test` has fewer.
@@ -39,7 +39,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup prerequisites kernel demo test test-fast test-python test-readers test-kernel test-long lint lint-style lint-python lint-kernel \
+.PHONY: help setup prerequisites kernel demo test test-fast test-python compile-tests test-readers test-kernel test-long lint lint-style lint-python lint-kernel \
 	format bench bench-kernel bench-steward bench-catalog bench-publish bench-locate bench-storage bench-soak bench-spark bench-long \
 	rck rck-postgresql vectors fuzz wheel clean
 
@@ -55,7 +55,7 @@ $(STAMPS)/python: pyproject.toml constraints.txt
 	@$(PREREQUISITES) python
 	@echo "setup: Python packages into $(VENV)"
 	@"$(PYTHON)" -m venv $(VENV)
-	@$(PIP) install --quiet --no-compile --constraint constraints.txt hatchling maturin setuptools
+	@$(PIP) install --quiet --no-compile --constraint constraints.txt hatchling maturin pip setuptools
 	@$(PIP) install --quiet --no-compile --constraint constraints.txt --no-build-isolation --editable '.[dev,kms,lattice,pkcs11,postgres,s3,spark,upstream]'
 	@mkdir -p $(STAMPS) && touch $@
 
@@ -82,16 +82,16 @@ $(STAMPS)/kernel: $(KERNEL_SOURCES) $(STAMPS)/python
 demo: setup ## on real Spark and Iceberg: a good run is published, seven bad ones are refused (needs Java 17)
 	@$(BIN)/pvdm demo
 
-# Packages are fetched while the kernel's tests are compiled: neither keeps two cores busy alone. Types are checked beside
-# the tests, with what these leave of the processor.
+# Packages are fetched while the kernel's tests are compiled, and Spark's classes are archived while its module is: none of
+# these keeps two cores busy alone. Types are checked beside all that follows, with what it leaves of the processor.
 test: ## lint and every test but the long ones; says what it could not start
 	@$(PREREQUISITES) python
 	@$(MAKE) --no-print-directory --jobs=2 $(STAMPS)/python test-kernel
-	@$(MAKE) --no-print-directory lint-style setup
 	@mkdir -p $(REPORTS); status=0; \
-	nice -n 19 $(MAKE) --no-print-directory lint > $(REPORTS)/lint.txt 2>&1 & lint=$$!; \
-	$(MAKE) --no-print-directory test-python || status=1; \
-	if wait $$lint; then grep '^lint:' $(REPORTS)/lint.txt; else status=1; cat $(REPORTS)/lint.txt; fi; \
+	nice -n 19 $(MAKE) --no-print-directory lint-python > $(REPORTS)/lint.txt 2>&1 & lint=$$!; \
+	$(MAKE) --no-print-directory --jobs=2 setup $(SPARK_ARCHIVE) compile-tests && \
+	$(MAKE) --no-print-directory test-python lint-kernel || status=1; \
+	wait $$lint || { status=1; cat $(REPORTS)/lint.txt; }; \
 	exit $$status
 
 # They need no Python; where they cannot be built, `kernel` says why.
@@ -100,12 +100,10 @@ test-kernel:
 		$(KERNEL_CARGO) test --lib --locked --quiet --profile $(KERNEL_TEST_PROFILE); \
 	fi
 
-test-python: setup $(SPARK_ARCHIVE)
+test-python: setup $(SPARK_ARCHIVE) compile-tests
 	@rm -rf build/readers build/readers.json
-	@mkdir -p $(REPORTS)
-	@$(BIN)/python tools/compile_tests.py
 	@status=0; \
-	$(BIN)/pytest -n $(PYTEST_WORKERS) --max-worker-restart=0 --ignore=tests/long \
+	$(BIN)/pytest -n $(PYTEST_WORKERS) --max-worker-restart=0 --ignore=tests/long -m "not long" \
 		-o faulthandler_timeout=$(TEST_TIMEOUT_SECONDS) -o faulthandler_exit_on_timeout=true \
 		--junitxml=$(REPORTS)/pytest.xml || status=$$?; \
 	$(BIN)/python tools/test_durations.py $(REPORTS)/pytest.xml || status=1; \
@@ -113,12 +111,16 @@ test-python: setup $(SPARK_ARCHIVE)
 	$(BIN)/python tools/readers_report.py || status=1; \
 	exit $$status
 
+# The workers of pytest need the same compiled test modules at the same time.
+compile-tests: $(STAMPS)/python
+	@$(BIN)/python tools/compile_tests.py
+
 $(SPARK_ARCHIVE): $(STAMPS)/python
-	@rm -f $@
+	@mkdir -p $(REPORTS) && rm -f $@
 	@$(BIN)/python -m tools.spark_archive $@
 
-test-fast: setup ## unit, gate, vector and property tests, the last with few examples; starts no Spark and no PostgreSQL
-	@PVDM_TEST_FAST=1 HYPOTHESIS_PROFILE=few $(BIN)/pytest -q -n $(PYTEST_WORKERS) $(FAST)
+test-fast: setup ## unit, gate, vector and property tests; starts no Spark and no PostgreSQL
+	@PVDM_TEST_FAST=1 $(BIN)/pytest -q -n $(PYTEST_WORKERS) -m "not long" $(FAST)
 
 test-readers: setup ## changed Parquet files that verification accepts, read by four engines; build/readers.json
 	@rm -rf build/readers build/readers.json
@@ -127,9 +129,12 @@ test-readers: setup ## changed Parquet files that verification accepts, read by 
 	$(BIN)/python tools/readers_report.py || status=1; \
 	exit $$status
 
-test-long: setup ## the long tests, and the property tests with many more examples; build/random_kills.json
+test-long: setup ## what `make test` samples, as a whole: tests marked long, tests/long, property tests with many more examples
 	@rm -rf build/random_kills build/random_kills.json
-	@HYPOTHESIS_PROFILE=long $(BIN)/pytest -n $(PYTEST_WORKERS) tests/long tests/property
+	@status=0; \
+	$(BIN)/pytest -n $(PYTEST_WORKERS) -m long --ignore=tests/long || status=1; \
+	HYPOTHESIS_PROFILE=long $(BIN)/pytest -n $(PYTEST_WORKERS) tests/long tests/property || status=1; \
+	exit $$status
 
 lint: lint-python lint-kernel ## ruff, mypy --strict, import contracts; rustfmt and clippy where they are installed
 

@@ -45,12 +45,14 @@ def benchmark(tmp_path_factory: pytest.TempPathFactory) -> BenchmarkRun:
     return BenchmarkRun(json.loads(out.read_text()), done.stdout, out.parent)
 
 
+@pytest.mark.long
 def test_every_system_has_a_figure_for_each_shape_or_is_left_out(benchmark: BenchmarkRun) -> None:
     disk = benchmark.record["places"]["disk"]
     measured = set().union(*(names for part, names in SYSTEMS.items() if part not in disk["left_out"]))
     assert set(disk["figures"]) == {f"{name}_{shape.name}" for name in measured for shape in shapes(TINY)}
 
 
+@pytest.mark.long
 def test_each_median_follows_from_its_repetitions(benchmark: BenchmarkRun) -> None:
     for name, figure in benchmark.record["places"]["disk"]["figures"].items():
         medians = figure["medians_ms"]
@@ -60,6 +62,7 @@ def test_each_median_follows_from_its_repetitions(benchmark: BenchmarkRun) -> No
         assert figure["median_ms_max"] == max(medians), name
 
 
+@pytest.mark.long
 def test_our_median_is_divided_by_the_better_of_the_others(benchmark: BenchmarkRun) -> None:
     disk = benchmark.record["places"]["disk"]
     for shape in shapes(TINY):
@@ -69,6 +72,7 @@ def test_our_median_is_divided_by_the_better_of_the_others(benchmark: BenchmarkR
         assert ratio["median"] == disk["figures"][f"steward_sqlite_{shape.name}"]["median_ms"] / best
 
 
+@pytest.mark.long
 def test_durability_machine_versions_and_seed_are_printed(benchmark: BenchmarkRun) -> None:
     record, printed, _ = benchmark
     assert all(f"{name}: {words}" in printed for name, words in record["durability"].items())
@@ -76,6 +80,7 @@ def test_durability_machine_versions_and_seed_are_printed(benchmark: BenchmarkRu
     assert {"python", "pvdm", "sqlite", "pyiceberg", "iceberg-open-api", "java"} <= set(record["versions"])
 
 
+@pytest.mark.long
 def test_the_benchmark_leaves_nothing_but_its_record(benchmark: BenchmarkRun) -> None:
     assert [path.name for path in benchmark.folder.iterdir()] == ["catalog.json"]
 

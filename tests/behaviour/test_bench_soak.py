@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-pytestmark = pytest.mark.usefixtures("kernel")
+pytestmark = [pytest.mark.long, pytest.mark.usefixtures("kernel")]
 
 
 def test_the_record_has_early_and_late_figures_and_no_writer_failed(tmp_path: Path) -> None:

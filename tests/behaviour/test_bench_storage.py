@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-pytestmark = pytest.mark.usefixtures("kernel")
+pytestmark = [pytest.mark.long, pytest.mark.usefixtures("kernel")]
 
 
 def test_the_record_has_seconds_and_bytes_of_both_storages(tmp_path: Path) -> None:

@@ -60,6 +60,7 @@ def bench_run(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> 
     return BenchRun(json.loads((folder / "out" / "spark.json").read_text()), "\n".join(printed), folder / "out")
 
 
+@pytest.mark.long
 def test_each_scale_factor_has_exactly_the_promised_medians(bench_run: BenchRun) -> None:
     (run,) = bench_run.record["runs"]
     assert set(run) == KEYS
@@ -68,6 +69,7 @@ def test_each_scale_factor_has_exactly_the_promised_medians(bench_run: BenchRun)
     assert all(value > 0 for value in run.values() if value is not None), run
 
 
+@pytest.mark.long
 def test_each_median_follows_from_its_repetitions(bench_run: BenchRun) -> None:
     (run,), (measured,) = bench_run.record["runs"], bench_run.record["measured"]
     for name in STEPS:
@@ -79,6 +81,7 @@ def test_each_median_follows_from_its_repetitions(bench_run: BenchRun) -> None:
     assert run["gate_commit_ms"] == 1e3 * statistics.median(measured["seconds"]["gate_commit"])
 
 
+@pytest.mark.long
 def test_machine_versions_seed_repetitions_and_ratios_are_printed(bench_run: BenchRun) -> None:
     record, printed, _ = bench_run
     assert all(f"{name}: {json.dumps(record[name])}" in printed for name in ("machine", "versions", "seed", "sizes"))
@@ -88,6 +91,7 @@ def test_machine_versions_seed_repetitions_and_ratios_are_printed(bench_run: Ben
     assert {"spark", "iceberg", "java", "pvdm-kernel", "tpchgen-cli"} <= set(record["versions"])
 
 
+@pytest.mark.long
 def test_the_benchmark_leaves_nothing_but_its_record(bench_run: BenchRun) -> None:
     assert [path.name for path in bench_run.folder.iterdir()] == ["spark.json"]
 

@@ -56,7 +56,12 @@ FILES: list[list[float | None]] = [
     [math.inf, -math.inf, 0.0],
 ]
 """Values of single files: what bounds, dictionaries and partitions leave out is another file each time."""
-LAYOUTS = [("plain", "d"), ("by_float", "f"), ("by_double", "d"), ("files", "f")]
+LAYOUTS = [
+    ("plain", "d"),
+    ("by_float", "f"),
+    pytest.param("by_double", "d", marks=pytest.mark.long),
+    pytest.param("files", "f", marks=pytest.mark.long),
+]
 
 
 def rows_of(values: list[float | None], start: int) -> pa.Table:
@@ -163,6 +168,8 @@ def published(shop: Shop, table: str) -> list[pa.Table]:
     return [pq.ParquetFile(parse_location(entry.data_file.file_path).local).read() for entry in entries]
 
 
+SAMPLE = ("equal_to_negative", "less", "not_among", "in_ranges", "in_partitions")
+"""The copies that `make test` makes; `make test-long` makes all."""
 COPIES = {
     "equal": ("d = 0.0", ""),
     "equal_to_negative": ("f = -0.0", ""),
@@ -178,7 +185,9 @@ COPIES = {
 }
 
 
-@pytest.mark.parametrize("name", COPIES)
+@pytest.mark.parametrize(
+    "name", [name if name in SAMPLE else pytest.param(name, marks=pytest.mark.long) for name in COPIES]
+)
 @pytest.mark.usefixtures("frames")
 def test_an_honest_copy_by_a_comparison_of_floats_passes(shop: Shop, spark: SparkSession, name: str) -> None:
     where, chunking = COPIES[name]

@@ -28,7 +28,12 @@ from tests.support.steward.secret_search import traces
 from tests.support.stores.s3_server import S3Server, s3_server
 
 pytest.importorskip("pvdm_kernel")
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:pyiceberg")
+pytestmark = [
+    # `make test` has the same workers and readers without an object store on Spark (test_verify_on_spark.py), and with
+    # one in this process (tests/behaviour/stores/test_spark_on_s3.py).
+    pytest.mark.long,
+    pytest.mark.filterwarnings("ignore::DeprecationWarning:pyiceberg"),
+]
 __all__ = ["s3_server"]
 SECONDS = 300.0
 

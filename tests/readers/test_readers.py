@@ -25,7 +25,7 @@ pytestmark = [
 ]
 SEED = os.environ.get("PVDM_READERS_SEED", "17")
 LANES = (Lane("open", 2), Lane("open", 3), Lane("copied", 2), Lane("copied", 3))
-FILES = int(os.environ.get("PVDM_READERS_FILES", "60")) // len(LANES)
+FILES = int(os.environ.get("PVDM_READERS_FILES", "32")) // len(LANES)
 """Accepted files of each table; `make test-readers` has more of them."""
 FEWER = max(8, FILES // 6)
 """Accepted files of the tables with deletes, and of those in an object store."""

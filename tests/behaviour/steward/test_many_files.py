@@ -30,6 +30,7 @@ def benchmark_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Record, str
     return json.loads(out.read_text()), done.stdout
 
 
+@pytest.mark.long
 def test_the_record_has_every_part_of_every_table_with_its_median(benchmark_run: tuple[Record, str]) -> None:
     found = benchmark_run[0]["cpu_ms"]
     assert set(found) == {shape.name for shape in TINY.shapes}
@@ -42,6 +43,7 @@ def test_the_record_has_every_part_of_every_table_with_its_median(benchmark_run:
                 assert figure["median_ms"] == statistics.median(figure["times_ms"]) > 0
 
 
+@pytest.mark.long
 def test_the_bound_is_printed_and_the_record_names_machine_and_sizes(benchmark_run: tuple[Record, str]) -> None:
     record, printed = benchmark_run
     assert record["most"] == 1.2

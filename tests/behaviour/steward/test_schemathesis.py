@@ -13,9 +13,15 @@ from pvdm.steward.record.log import LogQueries
 from tests.support.fuzz.steward import Effort, fuzz_operations, steward_to_fuzz
 
 EFFORT = Effort(valid=2, known=2, invalid=2, boundaries=2)
+SAMPLE = (Role.PRODUCER, Role.AUDITOR, None)
+"""The callers of `make test`; `make test-long` tries every role. Role by role, test_routes.py tries every route."""
 
 
-@pytest.mark.parametrize("role", [*Role, None], ids=lambda role: str(role or "nobody"))
+@pytest.mark.parametrize(
+    "role",
+    [role if role in SAMPLE else pytest.param(role, marks=pytest.mark.long) for role in (*Role, None)],
+    ids=lambda role: str(role or "nobody"),
+)
 def test_the_service_keeps_to_its_openapi_document_with_every_token(tmp_path: Path, role: Role | None) -> None:
     with steward_to_fuzz(tmp_path) as steward:
         count_by_status = fuzz_operations(steward, role, EFFORT)

@@ -223,7 +223,9 @@ def test_a_file_whose_published_footer_would_be_too_long_is_refused(groups: int,
     assert codes(observe_file(data, table, rewrite=True).findings) == expected
 
 
-@pytest.mark.parametrize(("count", "expected"), [(500_000, []), (500_001, ["parquet_too_large"])])
+@pytest.mark.parametrize(
+    ("count", "expected"), [pytest.param(500_000, [], marks=pytest.mark.long), (500_001, ["parquet_too_large"])]
+)
 def test_a_file_of_more_pages_than_a_rewrite_keeps_in_memory_is_refused(count: int, expected: list[str]) -> None:
     """More memory is used for a page than it has bytes: 140 MB for 12 MB of pages."""
     data, table = file_and_table("boolean", pa.bool_(), [True])
