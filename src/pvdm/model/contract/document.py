@@ -218,7 +218,7 @@ class Limits(_Part):
     chunks: Annotated[int, Field(ge=1, le=10_000)] = 10_000
     """Chunks of one workload."""
     files: Annotated[int, Field(ge=1, le=1_000_000)] = 100_000
-    """Files that one attempt stages; above 20,000 the limit is 20,000."""
+    """Files that one attempt stages: at most this many, and never more than 20,000. So the default means 20,000."""
     rows: Annotated[int, Field(ge=1, le=10**15)] = 10**12
     """Rows that one attempt stages."""
     size: _Size = "10TiB"
