@@ -24,7 +24,7 @@ _GATE: Final = "tests/behaviour/gate"
 TESTS: Final[dict[str, tuple[str, ...]]] = {
     **{
         part: (f"{_GATE}/test_gate_{part}.py",)
-        for part in ("words", "table", "ledger", "moved", "override", "workload", "sources")
+        for part in ("statements", "table", "ledger", "moved", "override", "workload", "sources")
     },
     "found": (f"{_GATE}/test_found_attacks.py", f"{_GATE}/test_found_manifests.py"),
     "protectable": (f"{_GATE}/test_protectable_tables.py", f"{_GATE}/test_reader_settings.py"),
@@ -49,7 +49,7 @@ class Mutation:
     function: str
     body: str = "return None"
     inside: str | None = None
-    part: str = "words"
+    part: str = "statements"
 
 
 # Bodies for checks whose results later checks need: they return the result without checking anything.

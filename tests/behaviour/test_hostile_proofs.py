@@ -317,7 +317,7 @@ def test_a_hostile_asset_is_refused_with_its_own_code(name: str) -> None:
 
 
 @for_each("name", sorted(ASSETS))
-def test_a_refusal_has_the_exit_code_of_its_door(name: str) -> None:
+def test_refused_statements_of_operators_are_not_allowed_and_others_fail_verification(name: str) -> None:
     signed_by_operators = ("override", "protection", "migration")
     expected = NotAllowedError if ASSETS[name].door in signed_by_operators else VerificationError
     assert type(refusal_of(ASSETS[name])) is expected

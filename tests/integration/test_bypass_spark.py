@@ -232,7 +232,7 @@ def test_no_statement_changes_what_main_shows(stage: Stage, what: str) -> None:
 
 @pytest.mark.parametrize("by", ["operator", "steward", "consumer", "stranger"])
 @pytest.mark.parametrize("what", ["insert", "drop column", "drop", "create or replace as", "fast forward"])
-def test_no_other_token_does_either(stage: Stage, what: str, by: str) -> None:
+def test_no_token_of_another_role_or_domain_changes_what_main_shows(stage: Stage, what: str, by: str) -> None:
     with pytest.raises(Exception, match=r"protected|role|domain|only reads|Forbidden|not allow|not exist"):
         stage.sql(WRITES[what], by)
     stage.require_main()
@@ -315,7 +315,7 @@ def test_no_metadata_table_tells_a_consumer_of_staging(stage: Stage, table: str)
         assert [word for word in staged if word in whole], "the producer sees what the consumer does not"
 
 
-def test_a_consumer_in_time_sees_main_only(stage: Stage) -> None:
+def test_a_consumer_sees_only_main_by_time_travel(stage: Stage) -> None:
     assert stage.sql("select * from {t} timestamp as of now()", "consumer") == SHOWN
     assert stage.sql("select * from {t} version as of 'v1'", "consumer") == SHOWN[:1]
     assert stage.sql("select * from {t} version as of {first}", "consumer") == SHOWN[:1]

@@ -117,7 +117,7 @@ def test_rows_by_sparks_reader_and_files_by_its_workers_have_the_digests_of_thre
     assert facts(verify(plain, lab.on_spark())) == facts(by_threads), "the same without Spark's reader"
 
 
-def test_a_planted_key_is_found_where_the_attempts_keys_are_not(
+def test_the_search_finds_a_planted_key_and_none_of_the_attempts_keys(
     lab: Lab, verified_attempt: tuple[str, VerificationResult]
 ) -> None:
     shown = places(lab)

@@ -1,4 +1,4 @@
-"""The door, through which every HTTP request passes: it checks token, role, domain and form of each request.
+"""The checks that every HTTP request passes before its route: token, role, domain and form of the request.
 
 Every refusal is JSON in the same error envelope.
 """
@@ -30,7 +30,7 @@ from tests.support.steward.notary import attempt_token, core_of
 
 @pytest.fixture(scope="module")
 def steward(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with served(tmp_path_factory.mktemp("door")) as made:
+    with served(tmp_path_factory.mktemp("access")) as made:
         yield made
 
 
@@ -127,7 +127,7 @@ def test_the_scheme_of_a_token_is_read_in_any_case(steward: Served, operator: di
 
 
 def path_of(template: str) -> str:
-    core = core_of("door")
+    core = core_of("access")
     values = {"number": "1", "workload_id": core.attempt.workload_id, "attempt_id": core.attempt.attempt_id}
     values |= {"proof_id": NO_SUCH_PROOF, "path:path": "0/000", "index": "0"}
     for name, value in values.items():
@@ -166,7 +166,7 @@ def test_a_route_that_needs_every_domain_refuses_a_token_of_one_domain(steward: 
 def test_a_token_for_one_attempt_is_refused_by_other_routes_and_for_other_attempts(
     steward: Served, attempt_headers: dict[str, str], method: str, path: str
 ) -> None:
-    other = path_of(path).replace(core_of("door").attempt.attempt_id, "ab" * 16)
+    other = path_of(path).replace(core_of("access").attempt.attempt_id, "ab" * 16)
     assert refusal(steward.http.request(method, other, headers=attempt_headers)) == (403, "token_of_other_attempt")
 
 
@@ -347,7 +347,7 @@ def headers_by_role(steward: Served) -> dict[Role, dict[str, str]]:
 @pytest.fixture(scope="module")
 def attempt_headers(steward: Served) -> dict[str, str]:
     """The headers with a token for one attempt, the one of `path_of`."""
-    core = steward.stand.verifying("door")
+    core = steward.stand.verifying("access")
     grant = steward.stand.grant(Role.PRODUCER, "sales", "job")
     token, _ = attempt_token(steward.stand.notary.access, grant, core.attempt.attempt_id)
     return bearer(token.reveal())
