@@ -21,7 +21,7 @@ from pvdm.client import AccessToken, StewardClient
 from pvdm.model.role import Role
 from pvdm.steward.embedded.embedded import Person
 from pvdm.steward.notary import open_notary
-from pvdm.trust.keys.operator import create_key_pair
+from pvdm.trust.keys.pem import create_key_pair
 from pvdm.trust.root import RootRole
 from tests.support.steward.load import wait_for_address
 from tests.support.steward.shop import COLUMNS, Shop

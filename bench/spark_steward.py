@@ -20,7 +20,7 @@ from pvdm.physical.stager import Destination
 from pvdm.steward.embedded.embedded import Person
 from pvdm.steward.notary import Notary
 from pvdm.steward.pipeline.assemble import JobServices
-from pvdm.trust.keys.operator import create_key_pair
+from pvdm.trust.keys.pem import create_key_pair
 from pvdm.trust.root import RootRole
 from pvdm.verify.job import Tools
 from tests.support.steward.shop import Shop

@@ -18,7 +18,7 @@ from bench.catalog_systems import java
 from pvdm import Committed, Coordinator
 from pvdm.model.role import Role
 from pvdm.steward.embedded.embedded import Person
-from pvdm.trust.keys.operator import create_key_pair
+from pvdm.trust.keys.pem import create_key_pair
 from pvdm.trust.root import RootRole
 from tests.support.catalog.http import Caller
 from tests.support.servers.fault_proxy import FaultProxy, ProxiedRequest, fault_proxy, hold_request, lose_answer

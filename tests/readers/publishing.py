@@ -26,7 +26,7 @@ from pvdm.model.states import AttemptState
 from pvdm.physical.small import SmallStager
 from pvdm.physical.stager import Destination
 from pvdm.steward.embedded.embedded import Person
-from pvdm.trust.keys.operator import create_key_pair
+from pvdm.trust.keys.pem import create_key_pair
 from pvdm.trust.root import RootRole
 from tests.readers.deletes import delete_rows
 from tests.readers.rows import CASE, CASE_FIELD_ID, ROWS, table_schema

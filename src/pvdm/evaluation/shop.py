@@ -27,7 +27,7 @@ from pvdm.model.statements.migration import Protection, ProtectionAction, contra
 from pvdm.steward.embedded.embedded import EmbeddedSteward, Person
 from pvdm.steward.work.contracts import contract_text
 from pvdm.trust.approval import signer_fields
-from pvdm.trust.keys.operator import OperatorKey, create_key_pair, open_key_pair
+from pvdm.trust.keys.pem import PemKeyPair, create_key_pair, open_key_pair
 from pvdm.trust.root import RootRole
 from pvdm.trust.verify import sign_statement
 
@@ -158,7 +158,7 @@ def open_demo_lake(folder: Path, *, rows: int, seed: int, store: Path | None = N
                     remove_catalog(spark, catalog)
 
 
-def _set_up(lake: DemoLake, key: OperatorKey) -> None:
+def _set_up(lake: DemoLake, key: PemKeyPair) -> None:
     """Create the tables, append the orders to the source, and protect the targets."""
     lake.connect_catalog(PRODUCER_CATALOG, Role.PRODUCER)
     lake.connect_catalog(CONSUMER_CATALOG, Role.CONSUMER)
@@ -175,7 +175,7 @@ def _set_up(lake: DemoLake, key: OperatorKey) -> None:
         _protect(lake, table, key)
 
 
-def _protect(lake: DemoLake, table: str, key: OperatorKey) -> None:
+def _protect(lake: DemoLake, table: str, key: PemKeyPair) -> None:
     """Sign a protection of the table's present state under its contract, as `pvdm protect` does, and submit it."""
     product = table.rpartition(".")[2]
     path = lake.folder / f"{product}.yaml"

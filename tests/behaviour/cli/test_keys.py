@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pvdm.trust.keys.operator import open_key_pair, read_public_key
+from pvdm.trust.keys.pem import open_key_pair, read_public_key
 from pvdm.trust.keys.seal import Passphrase
 from tests.behaviour.cli.support import Run
 

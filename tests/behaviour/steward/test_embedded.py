@@ -26,7 +26,7 @@ from pvdm.steward.embedded import embedded
 from pvdm.steward.embedded import root as embedded_root
 from pvdm.steward.embedded.embedded import EmbeddedSteward, Person
 from pvdm.steward.notary import open_notary
-from pvdm.trust.keys.operator import create_key_pair, open_key_pair
+from pvdm.trust.keys.pem import create_key_pair, open_key_pair
 from pvdm.trust.root import RootRole, TrustRoot, follow_roots
 from tests.support.steward.notary import Stand, Time
 from tests.support.steward.secret_search import traces_in_files

@@ -11,7 +11,7 @@ from pvdm.errors import InputError, PvdmError, UnavailableError
 from pvdm.steward.config import resources
 from pvdm.steward.embedded import embedded
 from pvdm.steward.embedded.embedded import EmbeddedSteward, Person
-from pvdm.trust.keys.operator import create_key_pair
+from pvdm.trust.keys.pem import create_key_pair
 from pvdm.trust.root import RootRole, sign_root
 
 FIRST = '[catalog]\nname = "lake"\nwarehouse = "tables"\n'

@@ -22,7 +22,7 @@ from pvdm.client import StewardClient
 from pvdm.lake.stores import s3_client
 from pvdm.model.role import Role
 from pvdm.steward.embedded.embedded import Person
-from pvdm.trust.keys.operator import create_key_pair
+from pvdm.trust.keys.pem import create_key_pair
 from pvdm.trust.root import RootRole
 
 pytest.importorskip("moto")

@@ -29,7 +29,7 @@ from pvdm.model.states import AttemptState
 from pvdm.physical.small import SmallStager
 from pvdm.physical.stager import Destination
 from pvdm.steward.embedded.embedded import EmbeddedSteward, Person
-from pvdm.trust.keys.operator import create_key_pair
+from pvdm.trust.keys.pem import create_key_pair
 from pvdm.trust.root import RootRole
 from tests.support.catalog.http import Caller
 from tests.support.steward.http import bearer

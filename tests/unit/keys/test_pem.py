@@ -1,4 +1,4 @@
-"""Key pairs on the operator's side: two files, the private one for its owner only, neither overwritten."""
+"""Key pairs as PEM files: two files, the private one for its owner only, neither overwritten."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
 from pvdm.errors import InputError, NotAllowedError, PvdmError, VerificationError
-from pvdm.trust.keys.operator import create_key_pair, open_key_pair, read_public_key
+from pvdm.trust.keys.pem import create_key_pair, open_key_pair, read_public_key
 from pvdm.trust.keys.public import Algorithm, PublicKey
 from pvdm.trust.keys.seal import Passphrase
 

@@ -24,7 +24,7 @@ from pvdm.model.projection import ProjectionName
 from pvdm.model.secret import CommitmentKey, DigestKey, Secret
 from pvdm.trust.keys.epochs import KeyEntry, KeyRole
 from pvdm.trust.keys.file import FileKeystore, open_file_keys
-from pvdm.trust.keys.operator import create_key_pair, open_key_pair
+from pvdm.trust.keys.pem import create_key_pair, open_key_pair
 from pvdm.trust.keys.seal import Passphrase
 from pvdm.trust.keys.service import AttemptKeys, KeyService, release_keys
 from tests.support import fault

@@ -14,7 +14,7 @@ from pvdm.cli.common.options import Command, ParsedType
 from pvdm.cli.common.screen import is_terminal
 from pvdm.errors import Code, InputError
 from pvdm.trust.keys import disk
-from pvdm.trust.keys.operator import PRIVATE_KEY_SIZE_MAX_BYTES, OperatorKey, open_key_pair
+from pvdm.trust.keys.pem import PRIVATE_KEY_SIZE_MAX_BYTES, PemKeyPair, open_key_pair
 from pvdm.trust.keys.seal import PASSPHRASE_MAX_BYTES, Passphrase
 
 _SEALED_KEY_START = b"-----BEGIN ENCRYPTED PRIVATE KEY-----"
@@ -43,7 +43,7 @@ def read_new_passphrase(source: str | None) -> Passphrase | None:
     return _read_passphrase(source, "passphrase", confirmation_prompt="again")
 
 
-def open_key(path: Path, source: str | None) -> OperatorKey:
+def open_key(path: Path, source: str | None) -> PemKeyPair:
     """A person's key pair. Without a passphrase source, the terminal asks for that of a sealed (encrypted) key."""
     _require_not_public(path)
     is_sealed = disk.read_own(path, size_max_bytes=PRIVATE_KEY_SIZE_MAX_BYTES).startswith(_SEALED_KEY_START)

@@ -15,7 +15,7 @@ from pvdm.cli.common.screen import Line, say_list, say_result
 from pvdm.cli.keys.root_spec import read_public_key
 from pvdm.cli.keys.roots import root_group
 from pvdm.model.statements.epoch import EpochStage
-from pvdm.trust.keys.operator import create_key_pair
+from pvdm.trust.keys.pem import create_key_pair
 from pvdm.trust.keys.public import Algorithm
 
 if TYPE_CHECKING:

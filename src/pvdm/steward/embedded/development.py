@@ -33,7 +33,7 @@ from pvdm.physical.stager import Destination
 from pvdm.steward.embedded.embedded import EmbeddedSteward, Person, start_as
 from pvdm.steward.work.contracts import contract_text
 from pvdm.trust.approval import SignerFields, signer_fields
-from pvdm.trust.keys.operator import create_key_pair, open_key_pair
+from pvdm.trust.keys.pem import create_key_pair, open_key_pair
 from pvdm.trust.root import RootRole
 from pvdm.trust.verify import sign_statement
 

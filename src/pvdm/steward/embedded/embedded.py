@@ -31,7 +31,7 @@ from pvdm.steward.locks import ProcessLock
 from pvdm.steward.notary import Notary, create_notary, open_notary
 from pvdm.trust.envelope import ROOT_SIGNATURES_MAX, TRUST_ROOT_TYPE, parse_envelope
 from pvdm.trust.keys import disk
-from pvdm.trust.keys.operator import OperatorKey, create_key_pair, open_key_pair
+from pvdm.trust.keys.pem import PemKeyPair, create_key_pair, open_key_pair
 
 __all__ = ["EmbeddedSteward", "Person", "start", "start_as"]
 
@@ -60,7 +60,7 @@ class EmbeddedSteward(StewardClient):
         running: server.RunningServer,
         lock: ProcessLock,
         folder: Path,
-        root_signer: OperatorKey,
+        root_signer: PemKeyPair,
         people: Sequence[Person],
     ) -> None:
         self._notary = notary
@@ -319,7 +319,7 @@ def _config_text(path: Path, name: str, checkpoint: Path, store: StoreFile | Non
     return f"{text}{'' if store is None else store.text}".encode()
 
 
-def _pin_trust_root(notary: Notary, signer: OperatorKey, people: Sequence[Person], folder: Path) -> StewardConfig:
+def _pin_trust_root(notary: Notary, signer: PemKeyPair, people: Sequence[Person], folder: Path) -> StewardConfig:
     """Renew the trust root unless the time is in doubt; returns the configuration with the hash of the first root."""
     config = notary.config
     try:

@@ -12,7 +12,7 @@ from pvdm.ledger.record import events
 from pvdm.model.statements.epoch import EpochStage
 from pvdm.steward.notary import Notary
 from pvdm.trust.keys.epochs import Epoch, KeyRole
-from pvdm.trust.keys.operator import OperatorKey, read_public_key
+from pvdm.trust.keys.pem import PemKeyPair, read_public_key
 from pvdm.trust.keys.public import PublicKey
 from pvdm.trust.root import RootRole, Thresholds, TrustedKey, TrustRoot, sign_root
 from pvdm.trust.verify import CLOCK_SKEW_MAX_MICROS
@@ -50,7 +50,7 @@ def require_people(people: Sequence[object]) -> None:
             raise Code.EMBEDDED_SETTINGS_INVALID(reason="embedded_person_invalid", got=type(each).__name__)
 
 
-def update_trust_root(notary: Notary, signer: OperatorKey, people: Sequence[Person]) -> TrustRoot:
+def update_trust_root(notary: Notary, signer: PemKeyPair, people: Sequence[Person]) -> TrustRoot:
     """Sign the next root if keys were added or revoked, or half of the lifetime is over; returns the newest root."""
     now = notary.clock.now_micros()
     current = notary.trust.current() if notary.trust.chain() else None
@@ -69,7 +69,7 @@ def update_trust_root(notary: Notary, signer: OperatorKey, people: Sequence[Pers
 
 
 def _next_keys(
-    notary: Notary, signer: OperatorKey, people: Sequence[Person], current: TrustRoot | None, now: int
+    notary: Notary, signer: PemKeyPair, people: Sequence[Person], current: TrustRoot | None, now: int
 ) -> tuple[TrustedKey, ...]:
     """The keys of the next root: those of the current one and new ones; keys of revoked epochs are revoked."""
     with notary.ledger.read() as unit:

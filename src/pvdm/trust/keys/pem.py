@@ -1,4 +1,4 @@
-"""Key pairs of people (operators, attestors, root signers), created on their machines as PEM files."""
+"""Key pairs in PEM files: of people (operators, attestors, root signers), or an embedded Steward's root signer."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ PRIVATE_KEY_SIZE_MAX_BYTES: Final = 8_192
 _Private: TypeAlias = ed25519.Ed25519PrivateKey | ec.EllipticCurvePrivateKey
 
 
-class OperatorKey(NoCopies):
-    """A person's key pair, opened from its file; it signs approvals and other statements."""
+class PemKeyPair(NoCopies):
+    """A key pair, opened from its PEM file. It signs approvals, trust roots and other statements."""
 
     __slots__ = ("_private", "public")
 
@@ -37,7 +37,7 @@ class OperatorKey(NoCopies):
         self.public = PublicKey.from_loaded(private.public_key())
 
     def __repr__(self) -> str:
-        return f"OperatorKey(key_id={self.public.key_id})"
+        return f"PemKeyPair(key_id={self.public.key_id})"
 
     def sign(self, data: bytes) -> bytes:
         """The signature of the data: 64 bytes for Ed25519, DER for ECDSA with SHA-256."""
@@ -67,12 +67,12 @@ def create_key_pair(
     return public
 
 
-def open_key_pair(path: Path, passphrase: Passphrase | None = None) -> OperatorKey:
+def open_key_pair(path: Path, passphrase: Passphrase | None = None) -> PemKeyPair:
     """The key pair of a private key file, whose mode and owner are checked."""
     private = _try_load(Secret(disk.read_own(path, size_max_bytes=PRIVATE_KEY_SIZE_MAX_BYTES)), passphrase)
     if private is None:
         raise Code.KEY_INVALID(f"{path.name} cannot be opened", reason="private_key_malformed", got="something else")
-    return OperatorKey(private)
+    return PemKeyPair(private)
 
 
 def read_public_key(path: Path) -> PublicKey:
