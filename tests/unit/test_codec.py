@@ -11,7 +11,7 @@ import pytest
 
 from pvdm.errors import InputError
 from pvdm.model.canonical_json import Value
-from pvdm.model.codec import NOT_STORED, Count, Document, FieldType, Identity, Long, documents
+from pvdm.model.codec import NOT_STORED, Count, DecimalText, Document, FieldType, Identity, documents
 from pvdm.model.fields import Fields, require_text
 
 
@@ -23,7 +23,7 @@ class Colour(Enum):
 @dataclass(frozen=True, slots=True)
 class Leaf(Document, title="a leaf"):
     name: Identity
-    size: Long
+    size: DecimalText
 
 
 def _read_pair(fields: Fields, _key: str) -> tuple[int, int]:

@@ -1,7 +1,7 @@
 """The base classes and field types of all requests and responses of the Steward's API.
 
-Times are integers, in microseconds since 1970. Integers of the type `Decimal` are sent as text, since many JSON readers
-round integers of 64 bits.
+Times are integers, in microseconds since 1970. Integers of the type `DecimalText` are sent as decimal text, since many
+JSON readers round integers of 64 bits.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ RandomHex: TypeAlias = Annotated[str, Field(pattern=HEX_16_BYTES)]
 Sha256: TypeAlias = Annotated[str, Field(pattern=HEX_32_BYTES)]
 Reason: TypeAlias = Annotated[str, Field(min_length=1, max_length=REASON_MAX_CHARACTERS, pattern=PLAIN)]
 TableName: TypeAlias = Annotated[str, Field(min_length=1, max_length=TABLE_NAME_MAX_CHARACTERS, pattern=PLAIN)]
-Decimal: TypeAlias = Annotated[
+DecimalText: TypeAlias = Annotated[
     int,
     BeforeValidator(_read_decimal),
     PlainSerializer(str, return_type=str, when_used="json"),

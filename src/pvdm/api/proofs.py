@@ -15,7 +15,7 @@ from pvdm.api.base import (
     PLAIN,
     UUID,
     WORKER_NAME,
-    Decimal,
+    DecimalText,
     Flag,
     Micros,
     ProjectionWord,
@@ -94,7 +94,7 @@ class AttestationChallengeRequest(RequestModel):
     nonce: RandomHex
     catalog: Annotated[str, Field(min_length=1, max_length=256, pattern=PLAIN)]
     table_uuid: Annotated[str, Field(pattern=UUID)]
-    snapshot_id: Decimal
+    snapshot_id: DecimalText
     mode: Literal["stored", "portable"]
     fingerprints: Fingerprints
 
@@ -117,14 +117,14 @@ class ProofView(ResponseModel):
     nonce: RandomHex
     verdict: Outcome
     classes: tuple[FailureClass, ...]
-    rows_intent: Decimal | None
-    rows_staged: Decimal | None
+    rows_intent: DecimalText | None
+    rows_staged: DecimalText | None
     profile: str
     notary: str
-    epoch: Decimal
+    epoch: DecimalText
     issued_at: Micros
     expires_at: Micros
-    log_index: Decimal
+    log_index: DecimalText
     overridden: Flag
     override_id: Sha256 | None
 
@@ -188,7 +188,7 @@ KeysField: TypeAlias = Annotated[dict[ProjectionName, ProjectionKeys], SentAs(_K
 class OpenedContext(ResponseModel):
     """The context of an ended attempt: all that its keys were derived from, beside the epoch's root keys."""
 
-    epoch: Decimal
+    epoch: DecimalText
     workload_id: str
     chunk_id: str
     attempt_id: RandomHex
@@ -219,7 +219,7 @@ class OverrideView(ResponseModel):
     state: NonceState
     issued_at: Micros
     expires_at: Micros
-    log_index: Decimal
+    log_index: DecimalText
 
 
 class OverrideList(ResponseModel):
@@ -232,7 +232,7 @@ class Challenge(ResponseModel):
     """Keys for one attestation of one source snapshot."""
 
     nonce: RandomHex
-    epoch: Decimal
+    epoch: DecimalText
     expires_at: Micros
     keys: KeysField
 
@@ -244,11 +244,11 @@ class AttestationView(ResponseModel):
     attestor: str
     catalog: str
     table_uuid: str
-    snapshot_id: Decimal
-    row_count: Decimal
+    snapshot_id: DecimalText
+    row_count: DecimalText
     projection: ProjectionName
     issued_at: Micros
-    log_index: Decimal
+    log_index: DecimalText
 
 
 class AttestationList(ResponseModel):
@@ -260,7 +260,7 @@ class AttestationList(ResponseModel):
 class RedeemedKeys(ResponseModel):
     """The digest keys of one verification job, in hex."""
 
-    epoch: Decimal
+    epoch: DecimalText
     keys: Annotated[dict[ProjectionWord, Sha256], Field(repr=False)]
 
 
@@ -281,7 +281,7 @@ class LoggedView(ResponseModel):
     kind: Literal["receipt", "proof", "break-glass", "protection", "migration"]
     envelope: EnvelopeBytes
     logged_at: Micros
-    index: Decimal
+    index: DecimalText
     hashes: tuple[Base64, ...]
 
 
@@ -314,7 +314,7 @@ class AuditView(ResponseModel):
     contract_sha256: Sha256 | None  # null if the table is not protected
     metadata: AuditDocument
     checkpoint: str
-    log_size: Decimal
+    log_size: DecimalText
     statements: tuple[LoggedView, ...]
 
 

@@ -9,7 +9,7 @@ from typing import Annotated, Literal, TypeAlias
 from pydantic import ValidationInfo
 from pydantic_core import PydanticCustomError
 
-from pvdm.api.base import Count, Decimal, Micros, RandomHex, ResponseModel, SentAs, Sha256
+from pvdm.api.base import Count, DecimalText, Micros, RandomHex, ResponseModel, SentAs, Sha256
 from pvdm.errors import InputError
 from pvdm.model.statements.migration import ProtectionAction, TableState
 
@@ -30,12 +30,12 @@ class ProtectionView(ResponseModel):
     contract_sha256: Sha256
     schema_fingerprint: Sha256 | None
     structure_sha256: Sha256 | None
-    snapshot_id: Decimal | None
+    snapshot_id: DecimalText | None
     operator: str
     reason: str
     issued_at: Micros
     expires_at: Micros
-    log_index: Decimal
+    log_index: DecimalText
 
 
 class ProtectionList(ResponseModel):
@@ -103,7 +103,7 @@ class MigrationView(ResponseModel):
     metadata_sha256: Sha256 | None
     issued_at: Micros
     expires_at: Micros
-    log_index: Decimal
+    log_index: DecimalText
 
 
 class MigrationList(ResponseModel):

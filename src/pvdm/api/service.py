@@ -7,7 +7,7 @@ from typing import Annotated, Final, Literal, TypeAlias
 from pydantic import JsonValue, ValidationInfo
 from pydantic_core import PydanticCustomError
 
-from pvdm.api.base import Count, Decimal, Flag, Micros, RandomHex, RequestModel, ResponseModel, SentAs, Sha256
+from pvdm.api.base import Count, DecimalText, Flag, Micros, RandomHex, RequestModel, ResponseModel, SentAs, Sha256
 from pvdm.api.errors import ErrorView
 from pvdm.api.proofs import Envelope, EnvelopeBytes
 from pvdm.errors import InputError
@@ -95,8 +95,8 @@ class StewardInfo(ResponseModel):
     origin: str
     isolation: Isolation
     version: str
-    active_epoch: Decimal | None
-    log_size: Decimal
+    active_epoch: DecimalText | None
+    log_size: DecimalText
     trust_root_version: Count | None
     catalog: ServedCatalog | None
 
@@ -117,7 +117,7 @@ class TrustRootChain(TrustRootVersion):
 class EpochView(ResponseModel):
     """One epoch (generation of the Steward's keys), and the ids of its public keys by role."""
 
-    number: Decimal
+    number: DecimalText
     state: EpochStage
     key_ids: dict[str, Sha256]
 
@@ -131,7 +131,7 @@ class EpochList(ResponseModel):
 class EpochChange(ResponseModel):
     """One change of an epoch's state."""
 
-    epoch: Decimal
+    epoch: DecimalText
     before: EpochStage | None  # null for a new epoch
     after: EpochStage
     reason: str
@@ -154,7 +154,7 @@ class ClockConfirmed(ResponseModel):
 class Event(ResponseModel):
     """One event of the step log: the kind of change, what changed (`subject`, `row_key`), and its values."""
 
-    event_id: Decimal
+    event_id: DecimalText
     at: Micros
     kind: str
     subject: str

@@ -13,7 +13,7 @@ from pvdm.api.base import (
     PLAIN,
     WORKLOAD_ID,
     Count,
-    Decimal,
+    DecimalText,
     Flag,
     Micros,
     RandomHex,
@@ -42,7 +42,7 @@ class RowsInView(ResponseModel):
     """The number of rows in one file or partition, or with one field that differs."""
 
     name: str
-    rows: Decimal
+    rows: DecimalText
 
 
 class KeyColumnView(ResponseModel):
@@ -56,7 +56,7 @@ class SampleKeyView(ResponseModel):
     """A key of wrong rows: how many rows have it, where it was seen first, and which fields differ in modified rows."""
 
     key: tuple[KeyColumnView, ...]
-    rows: Decimal
+    rows: DecimalText
     file: str
     partition: str | None
     fields: tuple[str, ...] | None
@@ -66,7 +66,7 @@ class LocatedClassView(ResponseModel):
     """The wrong rows of one class. Files and partitions are the staged ones, or the source's for missing rows."""
 
     failure: Literal["missing", "added", "duplicated", "modified"]
-    rows: Decimal
+    rows: DecimalText
     files: tuple[RowsInView, ...]
     files_more: Count  # files that are not listed
     partitions: tuple[RowsInView, ...]
@@ -79,7 +79,7 @@ class LocatedView(ResponseModel):
 
     classes: tuple[LocatedClassView, ...]
     fields: tuple[RowsInView, ...]  # for each field, the number of modified rows that differ in it
-    compared: Decimal  # modified rows whose fields were compared
+    compared: DecimalText  # modified rows whose fields were compared
     problem_code: str | None
     problem: str | None
     withheld: Flag  # keys, fields and partitions were left out for the token's role
@@ -169,10 +169,10 @@ class QuarantineView(ResponseModel):
 class ExtentView(ResponseModel):
     """What was published: rows and files that the chunk added, and those that its whole snapshot removed."""
 
-    rows_added: Decimal
-    files_added: Decimal
-    rows_removed: Decimal
-    files_removed: Decimal
+    rows_added: DecimalText
+    files_added: DecimalText
+    rows_removed: DecimalText
+    files_removed: DecimalText
 
     @property
     def added(self) -> str:
@@ -245,8 +245,8 @@ class WorkloadView(ResponseModel):
     table_uuid: str
     table: str | None
     source: str
-    source_snapshot_id: Decimal | None
-    source_newest_snapshot_id: Decimal | None
+    source_snapshot_id: DecimalText | None
+    source_newest_snapshot_id: DecimalText | None
     source_newer_columns: str
     plan_hash: Sha256
     chunk_count: Count
@@ -256,7 +256,7 @@ class WorkloadView(ResponseModel):
     claim: str | None
     parameters: dict[str, str]
     atomicity: Literal["chunk", "workload"]
-    epoch: Decimal
+    epoch: DecimalText
     reason: str
     changed_at: Micros
 
@@ -271,7 +271,7 @@ class NewestWorkloads(ResponseModel):
     """The workloads that were opened or ended last, the latest first; `total` is the number of all workloads."""
 
     workloads: tuple[WorkloadView, ...]
-    total: Decimal
+    total: DecimalText
 
 
 class AttemptView(ResponseModel):
@@ -292,7 +292,7 @@ class AttemptView(ResponseModel):
     target_branch: str
     branch: str
     prefix: str
-    staged_snapshot_id: Decimal | None
+    staged_snapshot_id: DecimalText | None
     reason: str
     changed_at: Micros
     waiting: Flag
@@ -302,7 +302,7 @@ class AttemptView(ResponseModel):
     findings_more: Count
     proof_id: Sha256 | None
     override_id: Sha256 | None
-    snapshot_id: Decimal | None
+    snapshot_id: DecimalText | None
     extent: ExtentView | None
     refusal: RefusalView | None
     job: JobView | None
@@ -336,7 +336,7 @@ class PublishedView(ResponseModel):
 
     chunk_id: str
     attempt_id: RandomHex
-    snapshot_id: Decimal
+    snapshot_id: DecimalText
 
 
 class WorkloadDetail(WorkloadView):
@@ -388,7 +388,7 @@ class OrphanView(ResponseModel):
     """A file that an ended attempt or a published branch left behind, and that nothing refers to."""
 
     location: str
-    size: Decimal
+    size: DecimalText
     attempt_id: RandomHex
 
 
@@ -414,7 +414,7 @@ class QuarantinedView(ResponseModel):
     failed_at: Micros
     age_seconds: Count
     files: Count
-    bytes: Decimal
+    bytes: DecimalText
     folder: str
     undecided: str | None
 
@@ -430,7 +430,7 @@ class QuarantineRemovalView(ResponseModel):
 
     attempt_id: RandomHex
     files: Count
-    bytes: Decimal
+    bytes: DecimalText
     name: str
     reason: str
 

@@ -97,12 +97,12 @@ Uuid: TypeAlias = Annotated[str, FieldType(Fields.text, check=form("uuid"))]
 Name: TypeAlias = Annotated[str, FieldType(Fields.text, check=form("name"))]
 Sha256: TypeAlias = Annotated[str, FieldType(Fields.text, check=require_sha256)]
 Random: TypeAlias = Annotated[str, FieldType(Fields.text, check=require_random)]
-Long: TypeAlias = Annotated[int, FieldType(Fields.decimal, str, require_long)]
-Number: TypeAlias = Annotated[int, FieldType(Fields.number, check=require_number)]
-# Unlike Long and Number, the next three check no range: they are for unsigned documents.
+DecimalText: TypeAlias = Annotated[int, FieldType(Fields.decimal, str, require_long)]
+JsonNumber: TypeAlias = Annotated[int, FieldType(Fields.number, check=require_number)]
+# Unlike DecimalText and JsonNumber, the next three check no range: they are for unsigned documents.
 Count: TypeAlias = Annotated[int, FieldType(Fields.number)]
-Decimal: TypeAlias = Annotated[int, FieldType(Fields.decimal, str)]
-Decimals: TypeAlias = Annotated[tuple[int, ...], FieldType(Fields.decimals, write_decimals)]
+UncheckedDecimalText: TypeAlias = Annotated[int, FieldType(Fields.decimal, str)]
+UncheckedDecimalTexts: TypeAlias = Annotated[tuple[int, ...], FieldType(Fields.decimals, write_decimals)]
 Pairs: TypeAlias = Annotated[tuple[tuple[str, str | None], ...], FieldType(Fields.pairs, dict, require_pairs)]
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Final, Protocol
 
 from pvdm.errors import Code
 from pvdm.model.canonical_json import Value, dump
-from pvdm.model.codec import Document, FieldType, Number, documents
+from pvdm.model.codec import Document, FieldType, JsonNumber, documents
 from pvdm.model.fields import Fields, require_sha256
 from pvdm.model.statements.kind import StatementKind
 from pvdm.trust.log.entry import LogEntry
@@ -25,8 +25,8 @@ BUNDLE_SIZE_MAX_BYTES: Final = 64 * 1024 * 1024
 class InclusionChecker(Protocol):
     """Checks that an entry is in the log."""
 
-    def require_included(self, leaf: bytes, inclusion: bytes) -> None:
-        """Raise unless the leaf is in the log. `inclusion` is a log proof file: index, hashes and signed checkpoint."""
+    def require_included(self, entry: bytes, proof_file: bytes) -> None:
+        """Raise unless the entry is in the log. The proof file has its index, hashes and a signed checkpoint."""
 
 
 def _read_envelope(fields: Fields, key: str) -> bytes:
@@ -50,7 +50,7 @@ class LoggedProof(Document, title="a proof of the bundle"):
     """One notary's envelope, the time of its log entry, and its log proof file (`LogProof`) as text."""
 
     envelope: Annotated[bytes, _ENVELOPE]
-    logged_at: Number
+    logged_at: JsonNumber
     inclusion: str
 
     @property

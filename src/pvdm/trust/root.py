@@ -11,7 +11,7 @@ from typing import Annotated, Final
 
 from pvdm.errors import Code
 from pvdm.model.canonical_json import INTEGER_MAX, Value
-from pvdm.model.codec import Count, Document, FieldType, Identity, Number, Sha256, number_between, write_decimals
+from pvdm.model.codec import Count, Document, FieldType, Identity, JsonNumber, Sha256, number_between, write_decimals
 from pvdm.model.fields import Fields, inconsistent, invalid, require_long, require_number
 from pvdm.model.printable import iso_time
 from pvdm.trust.envelope import (
@@ -86,9 +86,9 @@ class TrustedKey(Document, title="a key of the trust root"):
     identity: Identity
     roles: tuple[RootRole, ...]
     epochs: Annotated[tuple[int, ...], _EPOCHS]
-    valid_from: Number
-    valid_until: Number
-    revoked_at: Number | None = None
+    valid_from: JsonNumber
+    valid_until: JsonNumber
+    revoked_at: JsonNumber | None = None
 
     def require_consistent(self) -> None:
         """Raise unless the roles are distinct, in order and allowed together, and the validity is not empty."""
@@ -118,8 +118,8 @@ class TrustRoot(Document, title="the trust root", format="pvdm-trust-root/v1"):
 
     version: Annotated[int, number_between(1, INTEGER_MAX)]
     previous_sha256: Sha256 | None
-    issued_at: Number
-    expires_at: Number
+    issued_at: JsonNumber
+    expires_at: JsonNumber
     keys: tuple[TrustedKey, ...]
     thresholds: Thresholds
 

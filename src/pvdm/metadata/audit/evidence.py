@@ -11,7 +11,7 @@ from typing import Annotated, Final, Protocol
 from pvdm.errors import Code, InputError
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.model.canonical_json import Value, dump
-from pvdm.model.codec import Document, FieldType, Long, Number, Sha256, Text
+from pvdm.model.codec import DecimalText, Document, FieldType, JsonNumber, Sha256, Text
 from pvdm.model.fields import Fields, invalid, require_text
 from pvdm.model.statements.kind import StatementKind
 from pvdm.model.statements.table import TableRef
@@ -68,8 +68,8 @@ class LoggedStatement(Document, title="a statement"):
 
     kind: Annotated[StatementKind, FieldType(_read_kind, str)]
     envelope: Annotated[bytes, FieldType(_read_envelope, _write_envelope)]
-    logged_at: Number
-    index: Long
+    logged_at: JsonNumber
+    index: DecimalText
     hashes: Annotated[tuple[bytes, ...], FieldType(_read_hashes, _write_hashes)]
 
     @property

@@ -11,7 +11,7 @@ from typing import Annotated, ParamSpec
 
 from pvdm.errors import InputError, NotAllowedError, VerificationError
 from pvdm.model.canonical_json import Value
-from pvdm.model.codec import NOT_STORED, Count, Decimal, Decimals, Document
+from pvdm.model.codec import NOT_STORED, Count, Document, UncheckedDecimalText, UncheckedDecimalTexts
 from pvdm.model.statements.table import TableRef
 
 _P = ParamSpec("_P")
@@ -79,8 +79,8 @@ class _Collector:
 class AuditedSnapshot(Document, title="a snapshot"):
     """One snapshot of `main`. A count is None if it is unknown. Operator and reason are those of the override."""
 
-    snapshot_id: Decimal
-    parent_id: Decimal | None
+    snapshot_id: UncheckedDecimalText
+    parent_id: UncheckedDecimalText | None
     timestamp_ms: Count
     standing: Standing
     rows_added: Count | None = None
@@ -110,7 +110,7 @@ class ApprovalEntry(Document, title="an approval"):
     operator: str
     reason: str
     contract_sha256: str
-    snapshot_id: Decimal | None = None
+    snapshot_id: UncheckedDecimalText | None = None
     changes: tuple[str, ...] = ()  # what a migration changed, as text
 
 
@@ -139,7 +139,7 @@ class Gap(Document, title="a gap"):
     accepted: bool
     ended: ApprovalEntry
     begun: ApprovalEntry | None
-    snapshot_ids: Decimals
+    snapshot_ids: UncheckedDecimalTexts
     snapshots_expired: bool
     same_snapshot: bool
     publications_expired: Count
@@ -154,7 +154,7 @@ class UndecidedGaps(Document, title="undecided gaps"):
     """What came or went in one of these gaps, counted once. No receipt binds the head between them."""
 
     gap_ids: tuple[str, ...]
-    snapshot_ids: Decimals
+    snapshot_ids: UncheckedDecimalTexts
     uncovered: CountedFiles | None
     bytes_proved: CountedFiles | None
     lost: CountedFiles | None

@@ -13,7 +13,7 @@ from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.ledger.work.attempts import Attempt
 from pvdm.ledger.work.workloads import Workload
 from pvdm.model.canonical_json import Value
-from pvdm.model.codec import Count, Decimal, Document
+from pvdm.model.codec import Count, Document, UncheckedDecimalText
 from pvdm.model.contract import BoundContract
 from pvdm.model.filter.claim import Claim
 from pvdm.model.statements.kind import StatementKind
@@ -121,8 +121,8 @@ class PublishedSnapshot(Document, title="what was published"):
     override_id: str | None  # None: without break-glass
     table: TableRef
     branch: str
-    old_snapshot_id: Decimal | None  # None: `main` was empty
-    new_snapshot_id: Decimal
+    old_snapshot_id: UncheckedDecimalText | None  # None: `main` was empty
+    new_snapshot_id: UncheckedDecimalText
     manifest_list_sha256: str
     metadata_path: str
     metadata_sha256: str

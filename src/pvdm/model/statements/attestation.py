@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from pvdm.model.codec import Document, Identity, Long, Number, Random, Sha256, one_of
+from pvdm.model.codec import DecimalText, Document, Identity, JsonNumber, Random, Sha256, one_of
 from pvdm.model.projection import ProjectionName
 from pvdm.model.statements.core import CONSTRUCTIONS, MODES
 from pvdm.model.statements.table import TableRef
@@ -17,13 +17,13 @@ class SourceAttestation(Document, title="the source attestation"):
 
     attestor: Identity
     table: TableRef
-    snapshot_id: Long
-    row_count: Long
+    snapshot_id: DecimalText
+    row_count: DecimalText
     projection: ProjectionName
     schema_fingerprint: Sha256
     mode: Annotated[str, one_of(*MODES)]
     construction: Annotated[str, one_of(*CONSTRUCTIONS)]
-    epoch: Long
+    epoch: DecimalText
     nonce: Random
     commitment: Sha256
-    issued_at: Number
+    issued_at: JsonNumber

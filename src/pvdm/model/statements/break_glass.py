@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Final
 
-from pvdm.model.codec import Document, FieldType, Identity, Long, Number, Random, Sha256, Text
+from pvdm.model.codec import DecimalText, Document, FieldType, Identity, JsonNumber, Random, Sha256, Text
 from pvdm.model.fields import Fields, invalid, require_lifetime, require_sha256
 from pvdm.model.statements.core import FILES_MAX
 from pvdm.model.statements.table import TableRef
@@ -28,12 +28,12 @@ class BreakGlass(Document, title="the break-glass statement"):
     operator: Identity
     reason: Text
     table: TableRef
-    base_snapshot_id: Long | None  # as in the FAIL proof; None: `main` was empty
+    base_snapshot_id: DecimalText | None  # as in the FAIL proof; None: `main` was empty
     fail_proof_id: Sha256
     file_hashes: Annotated[tuple[str, ...], FieldType(Fields.texts, list, _require_hashes)]  # of the staged files
     nonce: Random
-    issued_at: Number
-    expires_at: Number
+    issued_at: JsonNumber
+    expires_at: JsonNumber
 
     def require_consistent(self) -> None:
         """An override expires within a day, so that none is signed in advance."""

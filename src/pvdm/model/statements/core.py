@@ -7,10 +7,10 @@ from enum import Enum
 from typing import Annotated, Final
 
 from pvdm.model.codec import (
+    DecimalText,
     Document,
     FieldType,
     Id,
-    Long,
     Name,
     Pairs,
     Random,
@@ -25,7 +25,7 @@ from pvdm.model.codec import (
 from pvdm.model.fields import Fields, invalid, require_sequence, require_text
 from pvdm.model.projection import Projection, ProjectionName
 from pvdm.model.schema import COLUMNS_MAX
-from pvdm.model.statements.table import SOURCES_MAX, SourceSnapshot, TableRef
+from pvdm.model.statements.table import SOURCES_MAX, FormatVersion, SourceSnapshot, SpecId, TableRef
 from pvdm.model.statements.verdict import Verdict
 
 ATTEMPT_NUMBER_MAX: Final = 1_000_000
@@ -65,12 +65,12 @@ class Target(Document, title="the target"):
 
     table: TableRef
     branch: Text
-    base_snapshot_id: Long | None
+    base_snapshot_id: DecimalText | None
     operation: Operation
     partition: Pairs
     schema_fingerprint: Sha256
-    spec_id: Annotated[int, number_between(0, 2**31 - 1)]
-    format_version: Annotated[int, number_between(1, 3)]
+    spec_id: SpecId
+    format_version: FormatVersion
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class StagedBranch(Document, title="what was staged"):
     """The attempt's branch, and the snapshot on it that was verified (None if nothing was staged)."""
 
     branch: Text
-    snapshot_id: Long | None
+    snapshot_id: DecimalText | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +90,10 @@ class AddedFile(Document, title="an added file"):
     """
 
     staged_path: Text
-    staged_size_bytes: Long
+    staged_size_bytes: DecimalText
     staged_sha256: Sha256
     published_path: Text
-    published_size_bytes: Long
+    published_size_bytes: DecimalText
     published_sha256: Sha256
     version_id: Annotated[str | None, FieldType(Fields.text, check=require_text, required=False)] = None
 
@@ -149,8 +149,8 @@ class FileSet(Document, title="the files"):
 class RowCounts(Document, title="the row counts"):
     """Rows intended and rows staged. None means that they could not be counted; only a FAIL has it."""
 
-    intent: Long | None
-    staged: Long | None
+    intent: DecimalText | None
+    staged: DecimalText | None
 
 
 @dataclass(frozen=True, slots=True)

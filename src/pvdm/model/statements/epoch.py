@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from pvdm.errors import Code
-from pvdm.model.codec import Document, Identity, Long, Number, Pairs, Sha256, Text
+from pvdm.model.codec import DecimalText, Document, Identity, JsonNumber, Pairs, Sha256, Text
 
 
 class EpochStage(Enum):
@@ -23,12 +23,12 @@ class EpochStatement(Document, title="the epoch statement"):
     """One step of one epoch, with the ids of its keys by their roles. `before` is None for a new epoch."""
 
     notary: Identity
-    epoch: Long
+    epoch: DecimalText
     before: EpochStage | None
     after: EpochStage
     reason: Text
     key_ids: Pairs
-    issued_at: Number
+    issued_at: JsonNumber
 
     def require_consistent(self) -> None:
         """An epoch only goes forward."""
@@ -45,15 +45,15 @@ class RestoreStatement(Document, title="the restore statement"):
     notary: Identity
     operator: Identity
     reason: Text
-    backup_size: Long
+    backup_size: DecimalText
     outside_origin: Text
-    outside_size: Long
+    outside_size: DecimalText
     outside_root: Sha256
-    refilled: Long
-    missing: Long
-    lost: Long
-    new_epoch: Long
-    issued_at: Number
+    refilled: DecimalText
+    missing: DecimalText
+    lost: DecimalText
+    new_epoch: DecimalText
+    issued_at: JsonNumber
 
 
 def require_step(before: EpochStage | None, after: EpochStage) -> None:

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Final
 
-from pvdm.model.codec import Document, FieldType, Identity, Long, Number, Random, Sha256, Text, number_between
+from pvdm.model.codec import DecimalText, Document, FieldType, Identity, JsonNumber, Random, Sha256, Text
 from pvdm.model.fields import Fields, inconsistent, invalid, require_lifetime, text_size
-from pvdm.model.statements.table import NamespaceRef, TableRef
+from pvdm.model.statements.table import FormatVersion, NamespaceRef, SpecId, TableRef
 
 CONTRACT_MAX_BYTES: Final = 262_144
 MIGRATION_UPDATES_MAX_BYTES: Final = 1_048_576
@@ -30,8 +30,8 @@ class TableState(Document, title="a table's state"):
 
     contract_sha256: Sha256
     schema_fingerprint: Sha256
-    spec_id: Annotated[int, number_between(0, 2**31 - 1)]
-    format_version: Annotated[int, number_between(1, 3)]
+    spec_id: SpecId
+    format_version: FormatVersion
     structure_sha256: Sha256
 
 
@@ -51,8 +51,8 @@ class Migration(Document, title="the migration"):
     updates: str
     contract: str | None
     nonce: Random
-    issued_at: Number
-    expires_at: Number
+    issued_at: JsonNumber
+    expires_at: JsonNumber
 
     def require_consistent(self) -> None:
         """The states differ, and the statement has the new contract's text only if the contract changes."""
@@ -72,7 +72,7 @@ class TableTarget(Document, title="the target"):
 
     table: TableRef
     state: TableState
-    snapshot_id: Long | None
+    snapshot_id: DecimalText | None
 
     @property
     def contract_sha256(self) -> str:
@@ -105,8 +105,8 @@ class Protection(Document, title="the protection"):
     target: Annotated[TableTarget | NamespaceTarget, FieldType(_read_target, Document.to_json)]
     contract: str | None
     nonce: Random
-    issued_at: Number
-    expires_at: Number
+    issued_at: JsonNumber
+    expires_at: JsonNumber
 
     def require_consistent(self) -> None:
         """The statement has the contract's text if, and only if, it protects."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Annotated, Final
 
-from pvdm.model.codec import Document, Id, Identity, Long, Number, Random, Sha256, Text, sorted_texts
+from pvdm.model.codec import DecimalText, Document, Id, Identity, JsonNumber, Random, Sha256, Text, sorted_texts
 from pvdm.model.fields import inconsistent, invalid, require_lifetime, require_sequence, require_sha256
 from pvdm.model.projection import ProjectionName
 from pvdm.model.statements.core import ProofCore
@@ -47,12 +47,12 @@ class NotaryPart(Document, title="the notary's part"):
     """What one notary states for itself. Commitments stand for its secret digests. Times are in microseconds."""
 
     notary: Identity
-    epoch: Long
+    epoch: DecimalText
     commitments: tuple[Commitments, ...]
     isolation: Isolation
     storage: Storage
-    issued_at: Number
-    expires_at: Number
+    issued_at: JsonNumber
+    expires_at: JsonNumber
 
     def require_consistent(self) -> None:
         """Each projection has at most one pair of commitments, and the proof's lifetime is within its limit."""
@@ -94,14 +94,14 @@ class WorkloadStatement(Document, title="the workload statement"):
     """All chunks of one plan, in order of their ids, each with its proofs: for atomicity `workload`."""
 
     notary: Identity
-    epoch: Long
+    epoch: DecimalText
     workload_id: Id
     contract_sha256: Sha256
     plan_sha256: Sha256
     table: TableRef
     chunks: tuple[ChunkProofs, ...]
-    issued_at: Number
-    expires_at: Number
+    issued_at: JsonNumber
+    expires_at: JsonNumber
 
     def require_consistent(self) -> None:
         """Chunks, proofs and nonces are distinct, and the statement's lifetime is within its limit."""

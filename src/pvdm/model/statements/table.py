@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Annotated, Final, TypeAlias
 
-from pvdm.model.codec import Document, Long, Random, Sha256, Text, Uuid
+from pvdm.model.codec import DecimalText, Document, Random, Sha256, Text, Uuid, number_between
 
 SOURCES_MAX: Final = 100
+SpecId: TypeAlias = Annotated[int, number_between(0, 2**31 - 1)]
+FormatVersion: TypeAlias = Annotated[int, number_between(1, 3)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,5 +35,5 @@ class SourceSnapshot(Document, title="a source"):
     """The pinned snapshot of a source, and the freeze root: a hash over path, size and SHA-256 of its files."""
 
     table: TableRef
-    snapshot_id: Long
+    snapshot_id: DecimalText
     freeze_root_sha256: Sha256

@@ -12,7 +12,7 @@ from typing import Annotated, ClassVar, Final, TypeAlias
 from pvdm.digest.plan import Mode, framed
 from pvdm.errors import Code, InputError
 from pvdm.model.canonical_json import Value
-from pvdm.model.codec import Decimal, Document, FieldType
+from pvdm.model.codec import Document, FieldType, UncheckedDecimalText
 from pvdm.model.fields import LONG_MAX, TEXT_MAX_BYTES, Fields
 from pvdm.model.projection import ProjectionName
 
@@ -66,7 +66,7 @@ class AttemptContext(Document, title="the context of an attempt's keys"):
     commitment_purpose: ClassVar[Purpose] = Purpose.COMMITMENT
     holder: ClassVar[str] = "an attempt"  # in error messages
 
-    epoch: Decimal
+    epoch: UncheckedDecimalText
     workload_id: str
     chunk_id: str
     attempt_id: str

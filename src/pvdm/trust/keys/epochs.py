@@ -10,7 +10,7 @@ from typing import Annotated, Final, TypeAlias
 from pvdm.errors import Code, InputError
 from pvdm.model import canonical_json
 from pvdm.model.canonical_json import Value
-from pvdm.model.codec import Count, Decimal, Document, FieldType
+from pvdm.model.codec import Count, Document, FieldType, UncheckedDecimalText
 from pvdm.model.fields import Fields
 from pvdm.model.secret import EPOCH_MAX
 from pvdm.model.statements.epoch import EpochStage
@@ -72,7 +72,7 @@ class KeyEntry(Document, title="a key"):
 class Epoch(Document, title="an epoch"):
     """One epoch: its number, its stage (`state`) and its four keys."""
 
-    number: Decimal
+    number: UncheckedDecimalText
     state: EpochStage
     keys: tuple[KeyEntry, ...]
 
@@ -104,7 +104,7 @@ _KEY_IDS: Final = FieldType(Fields.pairs, lambda key_ids: {role.value: key_id fo
 class EpochChange(Document, title="a change of an epoch"):
     """One change of an epoch's stage, for the caller to sign and log. `before` is None for a new epoch."""
 
-    epoch: Decimal
+    epoch: UncheckedDecimalText
     before: EpochStage | None
     after: EpochStage
     reason: str
