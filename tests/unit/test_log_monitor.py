@@ -84,6 +84,26 @@ def test_tiles_that_hide_the_fork_are_a_mismatch() -> None:
     assert reason_of(4, 9, LyingStorage(forked.entries, forked.hashes)) == "tiles_mismatch"
 
 
+def test_the_error_about_tiles_of_another_root_names_both_roots() -> None:
+    older, newer = filled_log(5)[1].checkpoint(), filled_log(9, salt="other")[1].checkpoint()
+    tiles, log = filled_log(9)
+    with pytest.raises(PvdmError) as caught:
+        require_same_history(older, newer, tiles)
+    expected, got = newer.checkpoint.root.hex(), log.checkpoint().checkpoint.root.hex()
+    assert (caught.value.expected, caught.value.got) == (f"root {expected}", got)
+
+
+def test_the_error_about_tiles_that_contradict_each_other_names_the_consistency_proof() -> None:
+    older, (forked, log) = filled_log(4)[1].checkpoint(), filled_log(9, salt="other")
+    tiles = LyingStorage(forked.entries, forked.hashes)
+    with pytest.raises(PvdmError) as caught:
+        require_same_history(older, log.checkpoint(), tiles)
+    assert (caught.value.expected, caught.value.got) == (
+        "a tree of 9 entries that begins with the tree of 4",
+        "the right root, but a wrong consistency proof (consistency_new_root)",
+    )
+
+
 def test_comparing_checkpoints_of_two_logs_is_refused() -> None:
     foreign = sign_checkpoint(Checkpoint("log.example/other", 9, b"\x01" * 32), SIGNER)
     with pytest.raises(PvdmError) as caught:

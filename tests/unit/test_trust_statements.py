@@ -266,8 +266,8 @@ def test_a_bundle_is_checked_at_the_time_of_its_log_entry() -> None:
 
 def test_a_bundle_that_is_not_in_the_log_is_refused() -> None:
     class NoLeaf:
-        def require_included(self, leaf: bytes, inclusion: bytes) -> None:
-            raise refused("inclusion_root", leaf.hex(), inclusion.decode(), message="the entry is not in the tree")
+        def require_included(self, entry: bytes, proof_file: bytes) -> None:
+            raise refused("inclusion_root", entry.hex(), proof_file.decode(), message="the entry is not in the tree")
 
     with raises_reason("inclusion_root"):
         check_bundle(BUNDLE, ROOT, NoLeaf(), threshold=1, now=NOW)

@@ -52,8 +52,8 @@ def manifest() -> list[Asset]:
 class EveryLeaf:
     """A log that accepts every inclusion proof, because the tests of the log have their own hostile assets."""
 
-    def require_included(self, leaf: bytes, inclusion: bytes) -> None:
-        if not leaf or not inclusion:
+    def require_included(self, entry: bytes, proof_file: bytes) -> None:
+        if not entry or not proof_file:
             raise refused("log_proof_malformed", "one", "none")
 
 

@@ -37,7 +37,7 @@ def verify_inclusion(proof: merkle.InclusionProof, *, entry: bytes, size: int, r
             raise Code.INCLUSION_PROOF_INVALID(reason="inclusion_length")
         if at & 1 or at == last:
             value = merkle.node_hash(sibling, value)
-            at, last = _skip_right_turns(at, last)
+            at, last = _climb_without_sibling(at, last)
         else:
             value = merkle.node_hash(value, sibling)
         at, last = at >> 1, last >> 1
@@ -63,7 +63,8 @@ def verify_consistency(
     if old_size & (old_size - 1) == 0:  # a power of two: then the proof leaves out the old root
         path.insert(0, old_root)
     old, new = _climb_to_roots(path, old_size - 1, new_size - 1)
-    # The new root first: if it matches, every hash of the proof belongs to the new tree, and the old root is wrong.
+    # The new root is compared first. If it matches, all hashes of the proof are right, so a difference at the old root
+    # means that the old root itself is wrong.
     if not compare_digest(new, new_root):
         raise refused("consistency_new_root", new_root.hex(), new.hex())
     if not compare_digest(old, old_root):
@@ -91,7 +92,7 @@ def _climb_to_roots(path: Sequence[bytes], at: int, last: int) -> tuple[bytes, b
             raise Code.CONSISTENCY_PROOF_INVALID(reason="consistency_length")
         if at & 1 or at == last:
             old, new = merkle.node_hash(value, old), merkle.node_hash(value, new)
-            at, last = _skip_right_turns(at, last)
+            at, last = _climb_without_sibling(at, last)
         else:
             new = merkle.node_hash(new, value)
         at, last = at >> 1, last >> 1
@@ -100,7 +101,7 @@ def _climb_to_roots(path: Sequence[bytes], at: int, last: int) -> tuple[bytes, b
     return old, new
 
 
-def _skip_right_turns(at: int, last: int) -> tuple[int, int]:
+def _climb_without_sibling(at: int, last: int) -> tuple[int, int]:
     """Climb while the node is a left child without a sibling: the proof has no hash for these levels."""
     while not at & 1 and at != 0:
         at, last = at >> 1, last >> 1
@@ -163,9 +164,9 @@ class KnownLog:
     origin: str
     keys: tuple[NoteKey, ...]
 
-    def require_included(self, leaf: bytes, inclusion: bytes) -> None:
-        """Raise unless the leaf is in the tree of the file's signed checkpoint."""
-        verify_log_proof(parse_log_proof(inclusion), entry=leaf, origin=self.origin, keys=self.keys)
+    def require_included(self, entry: bytes, proof_file: bytes) -> None:
+        """Raise unless the entry is in the tree of the file's signed checkpoint."""
+        verify_log_proof(parse_log_proof(proof_file), entry=entry, origin=self.origin, keys=self.keys)
 
 
 def _malformed(expected: str, got: str) -> VerificationError:
@@ -188,13 +189,15 @@ def require_same_history(first: SignedCheckpoint, second: SignedCheckpoint, tile
         return
     found = merkle.root_at(tiles, new.size)
     if not compare_digest(found, new.root):
-        raise _tiles_mismatch(new.root, found)
+        raise Code.TILE_INVALID(reason="tiles_mismatch", expected=f"root {new.root.hex()}", got=found.hex())
     proof = merkle.prove_consistency(tiles, old_size=old.size, new_size=new.size)
     old_root = merkle.root_at(tiles, old.size)
     try:
         verify_consistency(proof, old_size=old.size, old_root=old_root, new_size=new.size, new_root=new.root)
     except VerificationError as error:
-        raise _tiles_mismatch(new.root, found) from error
+        expected = f"a tree of {new.size} entries that begins with the tree of {old.size}"
+        got = f"the right root, but a wrong consistency proof ({error.reason})"
+        raise Code.TILE_INVALID(reason="tiles_mismatch", expected=expected, got=got) from error
     if not compare_digest(old_root, old.root):
         raise _fork_error(older, newer, old_root)
 
@@ -210,7 +213,3 @@ def _fork_error(older: SignedCheckpoint, newer: SignedCheckpoint, newer_root: by
         older=older.note.decode(),
         newer=newer.note.decode(),
     )
-
-
-def _tiles_mismatch(expected: bytes, got: bytes) -> PvdmError:
-    return Code.TILE_INVALID(reason="tiles_mismatch", expected=f"root {expected.hex()}", got=got.hex())
