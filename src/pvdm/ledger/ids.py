@@ -42,11 +42,11 @@ def require_name(value: str, what: str, *, most: int = NAME_MAX_CHARACTERS) -> s
     return _refuse(what, f"1 to {most} characters without NUL", value)
 
 
-def require_size(text: bytes, most: int, reason: str) -> str:
-    """Decode at most `most` bytes of UTF-8. Raises `record_too_large` with this reason if there are more."""
-    if len(text) > most:
-        raise Code.RECORD_TOO_LARGE(reason=reason, expected=f"at most {most} bytes", got=str(len(text)))
-    return text.decode()
+def require_text_size(text: str, most: int, reason: str) -> str:
+    """A text of at most `most` bytes in UTF-8. Raises `record_too_large` with this reason if there are more."""
+    if (size := len(text.encode())) > most:
+        raise Code.RECORD_TOO_LARGE(reason=reason, expected=f"at most {most} bytes", got=str(size))
+    return text
 
 
 def require_reason(value: str) -> str:

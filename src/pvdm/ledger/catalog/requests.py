@@ -34,14 +34,13 @@ def find(unit: Unit, identity: str, key: str) -> Request | None:
 
 def add(unit: Unit, request: Request) -> None:
     """Note the request in the transaction that executes it. Raises `idempotency_key_taken`."""
-    answer = ids.require_size(request.answer.encode(), REQUEST_ANSWER_MAX_BYTES, "request_answer_too_large")
     added = unit.insert_new(
         catalog_requests,
         identity=ids.require_name(request.identity, "identity"),
         idempotency_key=ids.require_name(request.idempotency_key, "idempotency key"),
         request_sha256=ids.require_sha256(request.request_sha256, "request hash"),
         status=request.status,
-        answer=answer,
+        answer=ids.require_text_size(request.answer, REQUEST_ANSWER_MAX_BYTES, "request_answer_too_large"),
     )
     if not added:
         raise Code.IDEMPOTENCY_KEY_TAKEN(got=request.idempotency_key)

@@ -64,7 +64,7 @@ def announce(unit: Unit, new: NewAnnouncement) -> AnnouncedPublication:
         snapshot_id=ids.require_snapshot_id(new.snapshot_id),
         override_nonce=new.override_nonce,
         holder=ids.require_name(new.holder, "holder"),
-        order_text=ids.require_size(new.order_text.encode(), LEDGER_CHANGES_MAX_BYTES, "announced_too_large"),
+        order_text=ids.require_text_size(new.order_text, LEDGER_CHANGES_MAX_BYTES, "announced_too_large"),
         state=ANNOUNCED.initial,
         reason="announced",
     )

@@ -67,7 +67,9 @@ def store_plan(unit: Unit, workload_id: str, planned: Sequence[Chunk]) -> None:
             "workload_id": workload_id,
             "chunk_id": ids.require_name(chunk.chunk_id, "chunk id"),
             "ordinal": ordinal,
-            "definition": ids.require_size(chunk.definition, CHUNK_DEFINITION_MAX_BYTES, "chunk_definition_too_large"),
+            "definition": ids.require_text_size(
+                chunk.definition.decode(), CHUNK_DEFINITION_MAX_BYTES, "chunk_definition_too_large"
+            ),
         }
         for ordinal, chunk in enumerate(planned)
     ]

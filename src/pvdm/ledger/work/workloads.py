@@ -158,7 +158,7 @@ def _require_valid(opening: Opening, pinned: PinnedWorkload) -> None:
     ids.require_name(opening.domain, "domain")
     if pinned.source_snapshot_id is not None:
         ids.require_snapshot_id(pinned.source_snapshot_id)
-    ids.require_size(opening.parameters, PARAMETERS_MAX_BYTES, "workload_parameters_too_large")
+    ids.require_text_size(opening.parameters.decode(), PARAMETERS_MAX_BYTES, "workload_parameters_too_large")
     if len(pinned.newer_columns) > NEWER_COLUMNS_MAX_BYTES:
         expected, got = f"at most {NEWER_COLUMNS_MAX_BYTES} bytes of schema", str(len(pinned.newer_columns))
         raise Code.RECORD_TOO_LARGE(reason="newer_columns_too_large", expected=expected, got=got)
