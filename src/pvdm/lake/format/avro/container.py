@@ -12,7 +12,7 @@ from typing import Final
 from pvdm.errors import Code, PvdmError
 from pvdm.lake.format.avro.decode import Cursor, Raw, read_bytes, read_long, read_size, read_string, reader_of
 from pvdm.lake.format.avro.encode import encode_records, write_long
-from pvdm.lake.format.avro.schema import RecordNode, count_least_values, parse_avro_schema
+from pvdm.lake.format.avro.schema import RecordNode, min_value_count, parse_avro_schema
 
 AVRO_FILE_MAX_BYTES: Final = 67_108_864
 AVRO_CONTENT_MAX_BYTES: Final = 268_435_456
@@ -114,7 +114,7 @@ def _read_records(
     cursor: Cursor, schema: RecordNode, codec: str, sync: bytes, limits: AvroLimits, block_sizes: list[int]
 ) -> Iterator[Raw]:
     """The records. The decompressed size of each block is appended to `block_sizes`."""
-    read_record, least_values = reader_of(schema), count_least_values(schema)
+    read_record, min_values = reader_of(schema), min_value_count(schema)
     content_left, values_left = limits.content_size_max_bytes, limits.values_max
     records_left, blocks = limits.records_max, 0
     while cursor.position < len(cursor.data):
@@ -131,7 +131,7 @@ def _read_records(
         block_sizes.append(len(content))
         block = Cursor(content, values_left)
         for _ in range(count):
-            block.spend(least_values)
+            block.charge_values(min_values)  # before the record is read, so that the limit also bounds the memory
             yield read_record(block)
         if block.position != len(content):
             expected = f"{block.position} bytes in {count} records"

@@ -29,8 +29,8 @@ class Cursor:
         self.position = position
         self.values_left = values_left
 
-    def spend(self, values: int) -> None:
-        """Count values before they are read. Raises if there are too many."""
+    def charge_values(self, values: int) -> None:
+        """Take values off the number that may still be read. Raises if there are too many."""
         self.values_left -= values
         if self.values_left < 0:
             raise Code.AVRO_INVALID(reason="avro_too_many_values", got="more")
@@ -150,19 +150,19 @@ def _option_reader(read_inner: Reader, null_first: bool) -> Reader:
     return read
 
 
-def _read_counts(cursor: Cursor, least_size: int, least_values: int) -> Iterator[int]:
+def _read_counts(cursor: Cursor, min_size: int, min_values: int) -> Iterator[int]:
     """The number of items in each block of an array or map. The caller reads the items. The empty block is the last.
 
-    An item has at least `least_size` bytes and `least_values` values. Raises if a block's count or size is wrong.
+    An item has at least `min_size` bytes and `min_values` values. Raises if a block's count or size is wrong.
     """
     while (count := read_long(cursor)) != 0:
         size = read_size(cursor) if count < 0 else None
         count = abs(count)
         start = cursor.position
-        if count * least_size > len(cursor.data) - start:
+        if count * min_size > len(cursor.data) - start:
             expected = f"at most {len(cursor.data) - start} bytes of items"
             raise Code.AVRO_INVALID(reason="avro_count_lies", expected=expected, got=f"{count} items")
-        cursor.spend(count * least_values)
+        cursor.charge_values(count * min_values)
         yield count
         if size is not None and cursor.position - start != size:
             got = f"{cursor.position - start}"
@@ -170,21 +170,21 @@ def _read_counts(cursor: Cursor, least_size: int, least_values: int) -> Iterator
 
 
 def _array_reader(read_item: Reader, item: schema.Node) -> Reader:
-    least_size, least_values = schema.count_least_bytes(item), schema.count_least_values(item)
+    min_size, min_values = schema.min_byte_count(item), schema.min_value_count(item)
 
     def read(cursor: Cursor) -> Raw:
-        counts = _read_counts(cursor, least_size, least_values)
+        counts = _read_counts(cursor, min_size, min_values)
         return tuple([read_item(cursor) for count in counts for _ in range(count)])
 
     return read
 
 
 def _map_reader(read_value: Reader, value: schema.Node) -> Reader:
-    least_size, least_values = 1 + schema.count_least_bytes(value), 1 + schema.count_least_values(value)
+    min_size, min_values = 1 + schema.min_byte_count(value), 1 + schema.min_value_count(value)
 
     def read(cursor: Cursor) -> Raw:
         values: dict[str, Raw] = {}
-        for count in _read_counts(cursor, least_size, least_values):
+        for count in _read_counts(cursor, min_size, min_values):
             for _ in range(count):
                 key = read_string(cursor)
                 if key in values:
@@ -204,7 +204,7 @@ def _pairs_reader(item: schema.Node) -> Reader | None:
 
     def read(cursor: Cursor) -> Raw:
         pairs: list[Raw] = []
-        for count in _read_counts(cursor, least_size=2, least_values=3):
+        for count in _read_counts(cursor, min_size=2, min_values=3):
             _read_pairs(cursor, count, pairs, has_bytes)
         return tuple(pairs)
 

@@ -91,22 +91,22 @@ class RecordNode:
 Node: TypeAlias = PrimitiveNode | FixedNode | ArrayNode | MapNode | OptionNode | RecordNode
 
 
-def count_least_bytes(node: Node) -> int:
-    """The least number of bytes of a value of this type. Readers check the counts of items with it."""
+def min_byte_count(node: Node) -> int:
+    """The minimum number of bytes of a value of this type. Readers check the counts of items with it."""
     match node:
         case PrimitiveNode(kind):
             return _LEAST_BYTES.get(kind, 1)
         case FixedNode(size):
             return size
         case RecordNode(fields):
-            return sum(count_least_bytes(field.type) for field in fields)
+            return sum(min_byte_count(field.type) for field in fields)
         case _:
             return 1
 
 
-def count_least_values(node: Node) -> int:
-    """The least number of values in a value of this type: itself, and those of a record's fields."""
-    return 1 + sum(count_least_values(field.type) for field in node.fields) if isinstance(node, RecordNode) else 1
+def min_value_count(node: Node) -> int:
+    """The minimum number of values in a value of this type: itself, and those of a record's fields."""
+    return 1 + sum(min_value_count(field.type) for field in node.fields) if isinstance(node, RecordNode) else 1
 
 
 def parse_avro_schema(text: str) -> RecordNode:
