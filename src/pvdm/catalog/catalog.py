@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from pvdm.catalog.access import CatalogAccess
-from pvdm.catalog.cleanup import OrphanSweep, RetentionSweep
+from pvdm.catalog.cleanup import RetentionSweep, UnnamedSweep
 from pvdm.catalog.commit import Commits
 from pvdm.catalog.namespaces import Namespaces
 from pvdm.catalog.requests import Requests
@@ -44,7 +44,7 @@ class Catalog:
     states: States
     access: CatalogAccess
     responses: TableResponses
-    orphan_sweep: OrphanSweep
+    unnamed_sweep: UnnamedSweep
     retention: RetentionSweep
     upstreams: Upstreams
 
@@ -101,7 +101,7 @@ def open_catalog(
         states,
         access,
         responses,
-        OrphanSweep(ledger, clock, files),
+        UnnamedSweep(ledger, clock, files),
         RetentionSweep(ledger, states, files),
         upstreams,
     )

@@ -1,9 +1,10 @@
 """Deletes metadata files: those that no pointer (the ledger's row of a table) ever named, and old ones not needed now.
 
 A document is the content of a metadata file. A commit keeps the newest ones in the table's metadata log, 100 by default
-(`write.metadata.previous-versions-max`). A document that falls out of it is deleted if `main` has changed since. So the
-newest publication's document stays, and every later one: a restore of an older ledger finds what the newest receipt
-names. No receipt, proof or audit needs an older document: they bind snapshots, manifest lists and hashes.
+(`write.metadata.previous-versions-max`). A document that has fallen out is deleted if `main` has changed since the
+document was written: for protected tables and those with `write.metadata.delete-after-commit.enabled`, but never for an
+upstream's tables. So the document of the last change of `main` stays, and every later one: a restore of an older ledger
+finds what the newest receipt names. No receipt, proof or audit needs older ones: they bind snapshots and hashes.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from pvdm.ledger.catalog.tables import TableRow
 from pvdm.ledger.clock import LedgerClock
 from pvdm.ledger.record import events, restores
 
-# Far longer than any commit takes. Safety does not depend on clocks, but on the ledger (`OrphanSweep._schedule`).
-ORPHAN_AGE_MIN_SECONDS: Final = 7 * 86_400
+# Far longer than any commit takes. Safety does not depend on clocks, but on the ledger (`UnnamedSweep._schedule`).
+UNNAMED_AGE_MIN_SECONDS: Final = 7 * 86_400
 _SWEEP_INTERVAL_SECONDS: Final = 86_400
 DELETE_PROPERTY: Final = "write.metadata.delete-after-commit.enabled"
 
@@ -41,7 +42,7 @@ class _UnnamedFiles:
     last_events: dict[str, int]
 
 
-class OrphanSweep:
+class UnnamedSweep:
     """Finds and deletes files that crashes left behind. Safe beside other Stewards, whatever their clocks show.
 
     Files of tables that this ledger does not know stay. Files are compared by their random names, not by their paths: a
@@ -57,7 +58,7 @@ class OrphanSweep:
 
     def sweep(self) -> int:
         """Delete old files that no pointer ever named, at most once a day in one process. Returns their number."""
-        latest, count = time.time() - ORPHAN_AGE_MIN_SECONDS, 0
+        latest, count = time.time() - UNNAMED_AGE_MIN_SECONDS, 0
         with self._ledger.read() as unit:
             restored = restores.find_newest_micros(unit) is not None
         if restored or latest - self._checked_until_seconds < _SWEEP_INTERVAL_SECONDS:

@@ -1,10 +1,10 @@
 """Purging: the files of a dropped table are deleted only if they lie in its own place and no other table needs them.
 
 If that cannot be decided, nothing is deleted. Whether a purge would leave files is checked before the table is dropped.
-Files that could not be deleted afterwards are reported with their place and the reason. Only the domain of a namespace
-can put tables into its folder (`CatalogAccess.require_place`), so tables of other domains that lie in their own
-domains' folders are not searched. A dropped table of another domain in the place stops the purge, since it may be
-registered again; one of the same domain does not.
+Files that could not be deleted afterwards are reported with the reason. Before the files are deleted, the manifests of
+other tables are searched for files in this place. A table of another domain is searched only if it lies outside its own
+domain's namespace folders, where only an operator can put it. Else one unreadable table could stop every purge. A
+dropped table of another domain in the place stops the purge, since it may be registered again.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class _RefusedError(Exception):
 
 
 class Purge:
-    """One purge of a place, for the domain that owned the table. Another table is read again only if it changed."""
+    """One purge of a place, for the domain that owned the table. A table is read again only if its pointer changed."""
 
     def __init__(self, ledger: Ledger, states: States, warehouse: Location, place: Location, domain: str) -> None:
         self._ledger = ledger
@@ -165,7 +165,7 @@ class Purge:
         self._checked_pointers[row.table_id] = row.pointer.sha256
 
     def _list_files(self, metadata: TableMetadata, *, skip_missing: bool = False) -> Iterator[str]:
-        """Every file that the table names. With `skip_missing`, a missing manifest or list is not read."""
+        """The table's files except metadata files. With `skip_missing`, a missing manifest or list is not read."""
 
         def must_be_read(path: str) -> bool:
             return not skip_missing or os.path.lexists(parse_location(path).local)

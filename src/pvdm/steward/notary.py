@@ -106,7 +106,7 @@ class Notary(Pipeline):
         self.recorder.require_consistent()
         if self.clock.is_ready():  # not while it waits for an operator after a jump
             self.catalog.requests.forget_old(self.clock.now_micros())
-            self.catalog.orphan_sweep.sweep()
+            self.catalog.unnamed_sweep.sweep()
             self.catalog.retention.sweep()
             self.vault_sweep.sweep()
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pvdm.catalog import references
-from pvdm.catalog.cleanup import ORPHAN_AGE_MIN_SECONDS
+from pvdm.catalog.cleanup import UNNAMED_AGE_MIN_SECONDS
 from pvdm.errors import VerificationError
 from pvdm.lake.vault import VaultKind
 from pvdm.ledger import Unit
@@ -52,7 +52,7 @@ def age_files(house: House) -> None:
 def age_files_in(place: Path) -> None:
     """Let every file look as if it had been written long ago."""
     for path in place.iterdir():
-        places.age(path, ORPHAN_AGE_MIN_SECONDS + 60)
+        places.age(path, UNNAMED_AGE_MIN_SECONDS + 60)
 
 
 def crash_gate(house: House, attempt: Attempt) -> set[str]:

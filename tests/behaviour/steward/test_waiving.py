@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from pvdm.catalog.cleanup import ORPHAN_AGE_MIN_SECONDS
+from pvdm.catalog.cleanup import UNNAMED_AGE_MIN_SECONDS
 from pvdm.errors import ConflictError, InputError, NotAllowedError, UnavailableError, VerificationError
 from pvdm.lake.format.manifest.entry import DataFile
 from pvdm.lake.next_snapshot import next_snapshot
@@ -337,7 +337,7 @@ def test_a_sweep_of_the_vault_keeps_quarantined_files_for_an_override(bench: Ben
     override_id = submit_override(bench, attempt, core)
     notary = bench.scene.notary
     for path in parse_location(str(bench.vault.root)).local.rglob("*"):
-        os.utime(path, (time.time() - ORPHAN_AGE_MIN_SECONDS - 60,) * 2)
+        os.utime(path, (time.time() - UNNAMED_AGE_MIN_SECONDS - 60,) * 2)
     sweep = VaultSweep(notary.ledger, notary.clock, notary.catalog, bench.vault, bench.files)
     assert sweep.sweep() == 0
     assert bench.stage_override(override_id).state is AttemptState.VERIFYING

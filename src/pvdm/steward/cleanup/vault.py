@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from pvdm.catalog.catalog import Catalog
-from pvdm.catalog.cleanup import ORPHAN_AGE_MIN_SECONDS
+from pvdm.catalog.cleanup import UNNAMED_AGE_MIN_SECONDS
 from pvdm.catalog.references import References, UndecidedError
 from pvdm.lake.files import FoundFile
 from pvdm.lake.paths import parse_location
@@ -114,7 +114,7 @@ class VaultSweep:
         with self._ledger.read() as unit:
             if restores.find_newest_micros(unit) is not None:
                 return 0
-        count = sum(self._sweep_table(table_uuid, now - ORPHAN_AGE_MIN_SECONDS) for table_uuid in self._vault.tables())
+        count = sum(self._sweep_table(table_uuid, now - UNNAMED_AGE_MIN_SECONDS) for table_uuid in self._vault.tables())
         self._swept_at = now
         return count
 
