@@ -202,7 +202,7 @@ class _HeadManifests:
     def __init__(self, writer: _Writer, head: Snapshot | None, reader: FileReader, *, in_vault: bool) -> None:
         self._writer = writer
         self._head = head
-        self._files = found_manifests.SteadyFiles(reader)
+        self._files = found_manifests.UnchangingFiles(reader)
         self._in_vault = in_vault
         self._check: found_manifests.FoundCheck | None = None  # set if the head's manifests are taken over
         self._hashes: dict[str, str] = {}  # of the manifests, by path, as the head's list has them

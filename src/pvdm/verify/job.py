@@ -141,7 +141,8 @@ def _list_work(
     entries = sorted(staged.added, key=lambda entry: entry.data_file.file_path)
     frozen, rewrites = staged_freeze.files, job.storage is Storage.COPIED
 
-    def keep(item: StagedItem, data: bytes) -> HashedFile:
+    def store_copy(item: StagedItem, data: bytes) -> HashedFile:
+        """Write the file to publish into the vault."""
         uuid, attempt_id = job.table.uuid, job.attempt.attempt_id
         sha256 = hashlib.sha256(data).hexdigest()
         return HashedFile(tools.vault.copy_in(uuid, attempt_id, item.position, data, sha256), len(data), sha256)
@@ -153,7 +154,7 @@ def _list_work(
             SourceItem(each, tuple(source_freeze.files[location] for location in job.source.scan.locations([each])))
             for each in source_files
         ),
-        keep=keep if rewrites else None,
+        store_copy=store_copy if rewrites else None,
     )
 
 
@@ -177,7 +178,7 @@ def _locate(tools: Tools, work: Work, source_freeze: Freeze, digests: Digests) -
         return None
     return locate(
         work.inputs,
-        digests.unchanged,
+        digests.unchanged_files,
         source_freeze,
         tools.files,
         intent_rows=count_rows(result.intent),

@@ -79,12 +79,12 @@ class JobInputs:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """All files that are read for one verdict. `keep` writes a copy to the vault; None if no copies are published."""
+    """All files that are read for one verdict. `store_copy` is None if no copies are published."""
 
     inputs: JobInputs
     staged: tuple[StagedItem, ...]
     source: tuple[SourceItem, ...]
-    keep: Callable[[StagedItem, bytes], HashedFile] | None = None
+    store_copy: Callable[[StagedItem, bytes], HashedFile] | None = None
 
     @property
     def items(self) -> list[StagedItem | SourceItem]:
@@ -140,14 +140,14 @@ def write_added_file(work: Work, item: StagedItem, observed: FileObservation, st
     `staged` returns the bytes that were observed. A refused file gets no copy.
     """
     frozen = item.frozen
-    if work.keep is None or observed.data_file is None:
+    if work.store_copy is None or observed.data_file is None:
         return AddedFile.in_place(item.path, frozen.size, frozen.sha256, frozen.version)
     data = splice(observed.recipe or b"", staged())
     if len(data) != observed.data_file.file_size_in_bytes:
         message = "a recipe does not make the file of its entry"
         expected, got = f"{observed.data_file.file_size_in_bytes} bytes", f"{len(data)} bytes"
         raise VerificationError(Code.RECIPE_INVALID, message, expected=expected, got=got)
-    copy = work.keep(item, data)
+    copy = work.store_copy(item, data)
     return AddedFile(item.path, frozen.size, frozen.sha256, copy.location, copy.size, copy.sha256, frozen.version)
 
 

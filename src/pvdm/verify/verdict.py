@@ -100,7 +100,7 @@ class Digests:
     keys: KeyService
 
     @property
-    def unchanged(self) -> tuple[ReadFile, ...]:
+    def unchanged_files(self) -> tuple[ReadFile, ...]:
         """The staged files whose bytes have not changed since the freeze."""
         return tuple(each for each in self.result.read if isinstance(each, ReadFile))
 
@@ -108,7 +108,7 @@ class Digests:
     def findings(self) -> tuple[Finding, ...]:
         """Findings for changed files, then for the content of the others, then those of the reader."""
         changed = [each for each in self.result.read if isinstance(each, Finding)]
-        content = (finding for each in self.unchanged for finding in each.observed.findings)
+        content = (finding for each in self.unchanged_files for finding in each.observed.findings)
         return (*changed, *content, *self.result.findings)
 
 
@@ -140,7 +140,7 @@ def conclude(
             for each in staged_freeze.files.values()
         ]
     else:
-        added = [each.added for each in digests.unchanged]
+        added = [each.added for each in digests.unchanged_files]
     core = ProofCore(
         attempt=job.attempt,
         target=Target(

@@ -16,7 +16,7 @@ from pvdm.errors import UnavailableError
 from pvdm.lake.format.manifest.entry import DataFile, FileContent, IdMap, ManifestContent
 from pvdm.lake.next_snapshot import SnapshotChange, next_snapshot
 from pvdm.lake.read.entries import header_of, listed_manifests, live_entries
-from pvdm.lake.read.found_manifests import SteadyFiles
+from pvdm.lake.read.found_manifests import UnchangingFiles
 from pvdm.ledger.catalog import tables
 from pvdm.metadata.audit.report import Standing
 from pvdm.verify.fetch import Files
@@ -101,8 +101,8 @@ def test_a_file_that_changes_between_two_reads_is_refused() -> None:
             self.reads += location.endswith("changing")
             return f"{location} {self.reads}".encode()[:max_bytes]
 
-    files = SteadyFiles(Changing())
-    assert [files.read("steady", max_bytes=99), files.read("steady", max_bytes=99)] == [b"steady 0", b"steady 0"]
+    files = UnchangingFiles(Changing())
+    assert [files.read("same", max_bytes=99), files.read("same", max_bytes=99)] == [b"same 0", b"same 0"]
     files.read("changing", max_bytes=99)
     assert reason_of(lambda: files.read("changing", max_bytes=99)) == "found_file_changed"
 

@@ -27,7 +27,7 @@ from pvdm.lake.read.entries import FileReader, ListedManifest, header_of, load_m
 TOTALS: Final = ("data-files", "records", "files-size", "delete-files", "position-deletes", "equality-deletes")
 
 
-class SteadyFiles:
+class UnchangingFiles:
     """Reads files that others can write. Raises if a file that is read again has other bytes."""
 
     def __init__(self, inner: FileReader) -> None:
@@ -103,16 +103,16 @@ class FoundCheck:
 
 def check_found(metadata: TableMetadata, snapshot: Snapshot, reader: FileReader) -> str:
     """Read and check every manifest of the snapshot. Returns the hash that binds its list and all of them."""
-    steady = SteadyFiles(reader)
+    files = UnchangingFiles(reader)
     with in_file(snapshot.manifest_list or "the snapshot"):
-        listing = load_manifest_list(metadata, snapshot, steady)
+        listing = load_manifest_list(metadata, snapshot, files)
         check = FoundCheck(metadata, snapshot, listing.header)
     for listed in listing.manifests:
         with in_file(listed.manifest_path):
-            manifest = read_listed(metadata, listed, steady)
+            manifest = read_listed(metadata, listed, files)
         check.add(manifest)
     check.finish()
-    return hash_found_files(snapshot, listing, steady.hashes)
+    return hash_found_files(snapshot, listing, files.hashes)
 
 
 def require_list_of(metadata: TableMetadata, snapshot: Snapshot, header: ListHeader) -> None:

@@ -26,12 +26,7 @@ from pvdm.model.statements.core import ProofCore
 from pvdm.model.statements.kind import StatementKind
 from pvdm.model.statements.proof import ChunkProofs, Proof, Storage, WorkloadStatement
 from pvdm.model.states import NonceState
-from pvdm.trust.approval import (
-    MAIN_MOVED_HINT,
-    VERDICT_UNCHANGED_HINT,
-    require_override_unexpired,
-    verify_override,
-)
+from pvdm.trust.approval import MAIN_MOVED_HINT, VERDICT_UNCHANGED_HINT, require_override_unexpired, verify_override
 from pvdm.trust.envelope import Envelope, parse_envelope
 from pvdm.trust.refusal import refused, require_same
 from pvdm.trust.root import RootRole, TrustedKey, TrustRoot, require_root_current

@@ -16,7 +16,7 @@ from pvdm.lake.format.schema.logical import to_model
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.format.table.snapshots import MAIN
 from pvdm.lake.next_snapshot import NewSnapshot, SnapshotChange
-from pvdm.lake.read.found_manifests import SteadyFiles
+from pvdm.lake.read.found_manifests import UnchangingFiles
 from pvdm.lake.snapshot_removal import BranchRemoval, expired_history
 from pvdm.lake.vault import VaultKind
 from pvdm.ledger import Unit
@@ -110,7 +110,7 @@ class _Swap:
             self._check_base(base)
             self._checked_row = base.row
         metadata, vault, uuid = base.metadata, self._gate.vault, base.row.table_uuid
-        steady = SteadyFiles(self._gate.files)  # refuses a file that changes between two reads
+        reader = UnchangingFiles(self._gate.files)  # raises if a second read gives other bytes
         with self._gate.ledger.read() as unit:
             found_sha256 = protections.found_sha256(unit, uuid)  # of the manifests that the table had when protected
         made = make_publication(
@@ -119,12 +119,12 @@ class _Swap:
             snapshot_id=_draw_snapshot_id(metadata),
             now_ms=max(self._gate.clock.now_micros() // 1_000, metadata.last_updated_ms),
             place=lambda name: vault.location(uuid, VaultKind.METADATA, name),
-            reader=steady,
+            reader=reader,
             found_sha256=found_sha256,
         )
         if made.found_sha256 is not None:
             # The entries of older manifests were taken over. Check 9 must hold for the bytes that were read for that.
-            checks_table.check_9_boundary(self._signed, metadata, steady)
+            checks_table.check_9_boundary(self._signed, metadata, reader)
         for file in made.files:
             self._written.append(file.location)
             vault.write(uuid, VaultKind.METADATA, file.name, file.data)

@@ -12,7 +12,7 @@ from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.format.table.snapshots import Snapshot
 from pvdm.lake.paths import in_file
 from pvdm.lake.read.entries import load_manifest_list, read_listed
-from pvdm.lake.read.found_manifests import SteadyFiles
+from pvdm.lake.read.found_manifests import UnchangingFiles
 from pvdm.metadata.audit import checks
 from pvdm.metadata.gate.checks_table import require_bytes
 from pvdm.model.statements.core import AddedFile, ProofCore
@@ -65,12 +65,13 @@ def require_published_bytes(
     that proofs add, must have the bytes that the proofs bind. An error names the file (`file`).
     """
     head = _head(receipt, metadata)
-    reader = SteadyFiles(files)
+    reader = UnchangingFiles(files)  # raises if a second read gives other bytes
     with in_file(head.manifest_list or receipt.metadata_path):
         if head.manifest_list is not None:
             checks.require_published_list(receipt, reader.read(head.manifest_list, max_bytes=MANIFEST_LIST_MAX_BYTES))
         listed = load_manifest_list(metadata, head, reader)
-        bound = checks.require_manifest_hashes(listed)  # the SHA-256 of each manifest, by path
+        # The SHA-256 of each manifest, by path, from the header of the list that the receipt binds.
+        bound = checks.require_manifest_hashes(listed)
     live: dict[str, int | None] = {}
     for each in listed.manifests:
         with in_file(each.manifest_path):

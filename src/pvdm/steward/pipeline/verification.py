@@ -239,8 +239,8 @@ class Verification:
     def _end_last_run(self, nonce: str) -> str:
         """End the handle by which workers of the last run get keys; returns a job id that was not used before.
 
-        Runs are numbered without a gap, so a binary search finds the first free number. Its last step ends the last
-        run; earlier runs were ended when the next one began. There may be thousands of runs, one for each retry.
+        Runs are numbered without a gap, so a binary search finds the first free number. Each probe ends the run that it
+        finds, and the search always probes the last run. There may be thousands of runs, one for each retry.
         """
         low, high = 0, 1
         while self._end_run(nonce, high - 1):
@@ -293,8 +293,8 @@ def verdict_error(core: ProofCore, proof_id: str) -> PvdmError:
 def require_not_outdated(ledger: Ledger, job: VerifyJob, removed: Collection[str], reader: FileReader) -> None:
     """Refuse to replace files that were published from a snapshot of the source that is newer than the pinned one.
 
-    A workload may continue after another one has corrected the same rows. A snapshot that the source no longer has
-    counts as older.
+    This happens when an older workload is continued after a newer one has corrected the same rows. A snapshot that the
+    source no longer has counts as older.
     """
     source = job.source.metadata
     base = None if job.base_id is None else job.metadata.snapshot(job.base_id)

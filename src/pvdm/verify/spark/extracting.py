@@ -93,7 +93,7 @@ class _ExtractionReader:
 
     def _versions_changed(self, work: Work) -> Iterator[Finding]:
         """Findings for files whose version changed while Spark read them, since its reader knows no versions."""
-        if work.keep is not None:
+        if work.store_copy is not None:
             return
         for item in work.staged:
             if item.frozen.version is None:

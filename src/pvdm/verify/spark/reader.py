@@ -90,7 +90,7 @@ class SparkReader:
         if isinstance(seen, Finding):
             return seen
         try:
-            staged = None if work.keep is None or seen.data_file is None else self.files.fetch_frozen(item.frozen)
+            staged = None if work.store_copy is None or seen.data_file is None else self.files.fetch_frozen(item.frozen)
         except VerificationError as error:
             return Finding.of(FailureClass.PHYSICAL, error, item.path)
         if staged is None:
