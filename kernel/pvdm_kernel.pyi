@@ -81,11 +81,11 @@ class Sieve:
     def merge(self, other: Sieve) -> None:
         """Add the rows of another sieve of the same locating job, which another thread filled."""
 
-    def differing(self) -> tuple[int, int]:
-        """The number of buckets that differ, and the number of rows of both sides in them."""
+    def count_differing(self) -> tuple[int, int]:
+        """The number of buckets that differ, and of the rows of both sides in them."""
 
-    def suspects(self, fields: bool, memory_bytes: int, spool: str, limit_bytes: int) -> Suspects:
-        """Create a collector for the rows of the buckets that differ; with `fields` it also hashes each field.
+    def suspects(self, hash_fields: bool, memory_bytes: int, spool: str, limit_bytes: int) -> Suspects:
+        """Create a collector for the rows of the buckets that differ. With `hash_fields` it also hashes each field.
 
         Rows that exceed `memory_bytes` go to a file at the path `spool`, which must not exist, up to `limit_bytes`.
         """

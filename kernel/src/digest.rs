@@ -108,10 +108,9 @@ pub fn encode(plan: &Plan, projection: usize, batch: &StructArray) -> Result<Vec
 fn bind_with_cache(plan: &Plan, batch: &StructArray, cache: &mut DictionaryCache) -> Result<Vec<Option<BatchColumn>>> {
     let bound = bind_batch(plan, batch)?.into_iter().zip(&plan.fields).enumerate();
     let batch_columns = bound.map(|(at, (column, field))| {
-        Some(match batch.column_by_name(&field.name) {
-            Some(array) => cache.batch_column(at, column?, array),
-            None => BatchColumn::new(column?),
-        })
+        let column = column?;
+        let array = batch.column_by_name(&field.name).expect("the batch has every bound column");
+        Some(cache.batch_column(at, column, array))
     });
     Ok(batch_columns.collect())
 }

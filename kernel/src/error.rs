@@ -12,15 +12,14 @@ pub struct Fault {
     pub row: Option<usize>,
     /// The row group of a file, if one is at fault.
     pub group: Option<usize>,
-    /// The claim of a file that does not hold. It is boxed to keep a fault small, because every `Result` of the kernel
-    /// has room for one.
+    /// The claim of a file that does not hold. A claim is what a file says about its own values, such as a statistic.
+    /// It is boxed to keep a fault small, because every `Result` of the kernel has room for one.
     pub claim: Option<Box<Claim>>,
     pub expected: String,
     pub got: String,
 }
 
-/// A claim that a Parquet file makes about its own values, for example a statistic: its name in the format, and the
-/// page if it is about a single page.
+/// A claim of a Parquet file: its name in the format, and the page if it is about a single page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {
     pub name: String,

@@ -20,11 +20,12 @@ use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::PyBytes;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
-use zeroize::Zeroize;
+use zeroize::Zeroizing;
 
 /// 32 MiB: glibc's allocator never raises its dynamic mmap threshold above this size (`learn_large_blocks`).
 const LEARNED_MAX_BYTES: usize = 33_554_432;
 
+// claim: what a file says about its own values, such as a statistic (not the claim of a workload).
 pyo3::create_exception!(
     pvdm_kernel,
     KernelError,
@@ -76,19 +77,18 @@ impl PyDigester {
     #[new]
     #[pyo3(signature = (plan, keys, hash_path = "auto"))]
     fn new(plan: &str, keys: Vec<Vec<u8>>, hash_path: &str) -> PyResult<Self> {
+        // `Zeroizing` wipes the keys when they are dropped, also if an argument is refused.
+        let keys: Vec<_> = keys.into_iter().map(Zeroizing::new).collect();
         let plan = Plan::parse(plan)?;
-        let mut element_keys = Vec::with_capacity(keys.len());
-        for mut key in keys {
+        let mut element_keys = Zeroizing::new(Vec::with_capacity(keys.len()));
+        for key in &keys {
             let element_key = <[u8; 32]>::try_from(&key[..]);
             element_keys.push(element_key.map_err(|_| PyValueError::new_err("a key has 32 bytes"))?);
-            key.zeroize();
         }
         if element_keys.len() != plan.projections.len() {
             return Err(PyValueError::new_err("one key per projection is needed"));
         }
-        let digester = Digester::new(plan, &element_keys, find_hash_path(hash_path)?);
-        element_keys.iter_mut().for_each(Zeroize::zeroize);
-        Ok(PyDigester(digester))
+        Ok(PyDigester(Digester::new(plan, &element_keys, find_hash_path(hash_path)?)))
     }
 
     fn update(&mut self, py: Python<'_>, batch: &Bound<'_, PyAny>) -> PyResult<()> {
@@ -163,13 +163,15 @@ impl PySieve {
         Ok(py.detach(|| self.0.merge(&other.0))?)
     }
 
-    fn differing(&self) -> (u64, u64) {
-        self.0.differing()
+    /// The number of buckets that differ, and of the rows of both sides in them.
+    fn count_differing(&self) -> (u64, u64) {
+        self.0.count_differing()
     }
 
-    fn suspects(&self, fields: bool, memory_bytes: usize, spool: PathBuf, limit_bytes: u64) -> PySuspects {
+    /// Creates a collector for the rows of the buckets that differ. With `hash_fields` it also hashes each field.
+    fn suspects(&self, hash_fields: bool, memory_bytes: usize, spool: PathBuf, limit_bytes: u64) -> PySuspects {
         let spool = Spool { path: spool, limit_bytes };
-        PySuspects(Some(self.0.suspects(fields, |field_count| Records::new(field_count, memory_bytes, spool))))
+        PySuspects(Some(self.0.suspects(hash_fields, |field_count| Records::new(field_count, memory_bytes, spool))))
     }
 }
 

@@ -127,25 +127,25 @@ impl Sieve {
     }
 
     /// The number of buckets that differ, and of the rows of both sides in them.
-    pub fn differing(&self) -> (u64, u64) {
+    pub fn count_differing(&self) -> (u64, u64) {
         let found = self.sums.iter().zip(&self.counts).filter(|(sum, _)| **sum != 0);
         found.fold((0, 0), |(buckets, rows), (_, count)| (buckets + 1, rows + u64::from(*count)))
     }
 
-    /// Creates a collector for the rows of the buckets that differ; each thread needs its own. With `fields` it hashes
-    /// single cells too. `new_records` creates the storage for records with this number of cell hashes.
-    pub fn suspects(&self, fields: bool, new_records: impl FnOnce(usize) -> Records) -> Suspects {
+    /// Creates a collector for the rows of the buckets that differ; each thread needs its own. With `hash_fields` it
+    /// hashes single cells too. `new_records` creates the storage for records with this number of cell hashes.
+    pub fn suspects(&self, hash_fields: bool, new_records: impl FnOnce(usize) -> Records) -> Suspects {
         let mut wanted = vec![0u64; self.sums.len().div_ceil(64)];
         for (at, _) in self.sums.iter().enumerate().filter(|(_, sum)| **sum != 0) {
             wanted[at / 64] |= 1 << (at % 64);
         }
-        let field_count = if fields { self.hashing.plan.projections[CONTENT].len() } else { 0 };
+        let field_count = if hash_fields { self.hashing.plan.projections[CONTENT].len() } else { 0 };
         Suspects {
             hashing: self.hashing.clone(),
             tile: Tile::default(),
             bits: self.bits,
             wanted,
-            fields,
+            hash_fields,
             record: Vec::with_capacity(PREFIX_BYTES + 8 * field_count),
             records: new_records(field_count),
             absorbed: Vec::new(),
@@ -164,7 +164,7 @@ pub struct Suspects {
     bits: u32,
     /// One bit per bucket: whether it differs.
     wanted: Vec<u64>,
-    fields: bool,
+    hash_fields: bool,
     /// A buffer for one record.
     record: Vec<u8>,
     records: Records,
@@ -191,7 +191,7 @@ impl Suspects {
             }
             let content_hashes = self.hash_chosen(&content, &hashing.hashes[CONTENT], first, end, &chosen)?;
             let mut hashes_by_column = Vec::new();
-            if self.fields {
+            if self.hash_fields {
                 for column in &content {
                     hashes_by_column.push(self.hash_chosen(
                         std::slice::from_ref(column),
@@ -254,7 +254,7 @@ impl Suspects {
 
     /// Takes over the rows that another thread has collected. Refuses those of another locating job.
     pub fn absorb(&mut self, other: Suspects) -> Result<()> {
-        if self.hashing.hashes != other.hashing.hashes || self.fields != other.fields {
+        if self.hashing.hashes != other.hashing.hashes || self.hash_fields != other.hash_fields {
             return Err(Fault::new("locate_mismatch", "", "suspects of the same locating job", "different ones"));
         }
         self.absorbed.push(other.records);
@@ -269,7 +269,7 @@ impl Suspects {
 
     /// Reports the missing, added, duplicated and modified rows as JSON, with up to `samples` places of each class.
     pub fn tally(self, samples: usize) -> Result<Value> {
-        let columns = if self.fields { self.hashing.plan.projections[CONTENT].clone() } else { Vec::new() };
+        let columns = if self.hash_fields { self.hashing.plan.projections[CONTENT].clone() } else { Vec::new() };
         let names = columns.iter().map(|at| self.hashing.plan.fields[*at].name.clone()).collect();
         let mut parts = self.absorbed;
         parts.push(self.records);
@@ -325,7 +325,7 @@ mod tests {
         let mut sides = sieve(8);
         sides.add(&batch(&[(1, "a"), (2, "b"), (2, "b")]), false).unwrap();
         sides.add(&batch(&[(2, "b"), (1, "a"), (2, "b")]), true).unwrap();
-        assert_eq!(sides.differing(), (0, 0));
+        assert_eq!(sides.count_differing(), (0, 0));
     }
 
     #[test]
@@ -333,7 +333,7 @@ mod tests {
         let mut sides = sieve(0);
         sides.add(&batch(&[(1, "a"), (2, "b")]), false).unwrap();
         sides.add(&batch(&[(1, "b"), (2, "a")]), true).unwrap();
-        assert_eq!(sides.differing(), (1, 4));
+        assert_eq!(sides.count_differing(), (1, 4));
     }
 
     #[test]

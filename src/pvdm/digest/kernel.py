@@ -174,13 +174,13 @@ class BucketDifferences:
         with translate_file_errors():
             self._kernel.merge(other._kernel)
 
-    def differing(self) -> tuple[int, int]:
+    def count_differing(self) -> tuple[int, int]:
         """The number of buckets that differ, and the number of intended and staged rows in them together."""
-        return self._kernel.differing()
+        return self._kernel.count_differing()
 
-    def differing_rows(self, *, fields: bool, memory_bytes: int, spool: Path, spool_bytes: int) -> DifferingRows:
-        """The second pass, with a hash of each field if `fields`. Rows beyond `memory_bytes` go to the file `spool`."""
-        return DifferingRows(self._kernel.suspects(fields, memory_bytes, str(spool), spool_bytes))
+    def differing_rows(self, *, hash_fields: bool, memory_bytes: int, spool: Path, spool_bytes: int) -> DifferingRows:
+        """The second pass, which hashes single fields if `hash_fields`. Rows beyond `memory_bytes` go to `spool`."""
+        return DifferingRows(self._kernel.suspects(hash_fields, memory_bytes, str(spool), spool_bytes))
 
 
 class DifferingRows:

@@ -138,12 +138,12 @@ class KernelSearch:
     def _collectors(self, buckets: BucketDifferences, folder: Path) -> list[DifferingRows]:
         """The collectors of the second pass, one for each thread."""
         limits, columns = self._limits, len(self._plan.projection(ProjectionName.CONTENT).columns)
-        _, row_count = buckets.differing()
+        _, row_count = buckets.count_differing()
         # Single fields are compared only if the spool file has room for their hashes.
         compares_fields = row_count * (_RECORD_BYTES + _FIELD_BYTES * columns) <= limits.spool_bytes
         return [
             buckets.differing_rows(
-                fields=compares_fields,
+                hash_fields=compares_fields,
                 memory_bytes=limits.memory_bytes // self._threads,
                 spool=folder / f"rows-{thread}",
                 spool_bytes=limits.spool_bytes // self._threads,

@@ -1,6 +1,7 @@
 //! Checks the annotations of schema elements, which say what the stored bytes mean. Some readers know only the
-//! deprecated annotations (`ConvertedType`), and others prefer the new ones (`LogicalType`). So both must be present
-//! and mean the same, with a few exceptions, and every reader must see the same leaves.
+//! deprecated annotations (`ConvertedType`), and others prefer the new ones (`LogicalType`). So where the new one is
+//! present, the deprecated one must be present too and mean the same, with a few exceptions. Of the deprecated ones,
+//! only timestamps need the new one beside them. And every reader must see the same leaves.
 
 use crate::error::{Fault, Result};
 use crate::parquet::format::thrift::{Scan, TRUE};
@@ -167,7 +168,7 @@ impl Element<'_> {
         match &self.logical {
             _ if !is_known => Some("an annotation of the format"),
             _ if !self.suits_physical_type() => Some("an annotation that suits the type"),
-            // DuckDB reads the deprecated timestamps as local ones, and others as instants.
+            // DuckDB reads the deprecated timestamps as local ones; other engines read them as instants.
             None if self.converted.is_some_and(|old| TIMESTAMPS.contains(&old)) => {
                 Some("the new annotation beside the deprecated one")
             }
