@@ -24,7 +24,7 @@ LONG_LAST: Final = 2**63 - 1
 
 _GZIP_MAGIC: Final = b"\x1f\x8b"
 _PIECE_BYTES: Final = 32_768
-# Commas change no depth, but their number is that of the values.
+# Commas do not change the depth. They are kept because values are counted by them.
 _DEPTH_CHANGE: Final = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1, ord(","): 0}
 _NOT_STRUCTURE: Final = bytes(set(range(256)) - _DEPTH_CHANGE.keys())
 _SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F]")

@@ -32,7 +32,7 @@ DATE: Final = PrimitiveType(Kind.DATE)
 UNKNOWN: Final = PrimitiveType(Kind.UNKNOWN)
 _TIMESTAMPS: Final = frozenset({Kind.TIMESTAMP, Kind.TIMESTAMPTZ, Kind.TIMESTAMP_NS, Kind.TIMESTAMPTZ_NS})
 _INTEGERS: Final = _TIMESTAMPS | {Kind.INT, Kind.LONG, Kind.DATE, Kind.TIME}
-# The source types of each transform: `_SOURCE_KINDS` those without parameters, `_SOURCE_CLASSES` the others.
+# The types that each transform accepts: `_SOURCE_KINDS` the primitive types, `_SOURCE_CLASSES` decimal and fixed.
 _SOURCE_KINDS: Final[dict[str, frozenset[Kind]]] = {
     "identity": frozenset(Kind) - {Kind.VARIANT},
     "bucket": _INTEGERS | {Kind.STRING, Kind.UUID, Kind.BINARY},
@@ -53,7 +53,7 @@ def _invalid(expected: str, got: object) -> PvdmError:
 
 @dataclass(frozen=True, slots=True)
 class Transform:
-    """A transform. `parameter` is the number of buckets or the width; the name of an unknown one is its whole text."""
+    """A transform. `parameter` is the number of buckets or the width. An unknown transform has its text as `name`."""
 
     name: str
     parameter: int | None = None

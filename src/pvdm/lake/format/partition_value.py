@@ -43,7 +43,7 @@ def decimal_bytes(precision: int) -> int:
 
 
 def avro_value_type(type_: Type, defined: set[str]) -> Any:
-    """The Avro JSON of a type. A named type is written in full unless `defined` has its name, which is added."""
+    """The Avro JSON of a type. A named type is written in full once, which adds its name to `defined`, then by name."""
     match type_:
         case PrimitiveType(name) if name in _PLAIN:
             return _PLAIN[name]

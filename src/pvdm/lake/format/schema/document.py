@@ -112,7 +112,7 @@ def check_version(schema: TableSchema, format_version: int) -> None:
 
 
 class _FieldCollector:
-    """Collects the fields of a schema, and their ids by full and by short name, as Iceberg joins them."""
+    """Collects the fields of a schema, and their ids by full name (`l.element.x`) and by short name (`l.x`)."""
 
     def __init__(self) -> None:
         self.fields: dict[int, SchemaField] = {}

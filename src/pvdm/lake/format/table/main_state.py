@@ -61,7 +61,7 @@ def _facts(metadata: TableMetadata) -> Iterator[tuple[str, str]]:
         retention = {key: value for key, value in main.raw.items() if key != "snapshot-id"}
         yield "retention of main", comparison_text(retention)
     yield "snapshot log", comparison_text([[entry.timestamp_ms, entry.snapshot_id] for entry in metadata.snapshot_log])
-    # Earlier snapshots that the log still names: a removed id may not come back with other content.
+    # Earlier snapshots that the log still names, so that a removed id that comes back counts as a change.
     for snapshot_id in sorted({entry.snapshot_id for entry in metadata.snapshot_log} - ancestor_ids):
         logged = metadata.snapshot(snapshot_id)
         yield f"snapshot {snapshot_id}", "gone" if logged is None else logged.comparison_text()
@@ -107,7 +107,7 @@ _NO_UUID: Final = "00000000-0000-0000-0000-000000000000"
 
 
 def structure_of(metadata: TableMetadata) -> dict[str, Json]:
-    """The document in one spelling, without UUID, time, sequence and row numbers, snapshots, refs, statistics, logs."""
+    """The structure of spec/proof.md: no UUID, time, sequence number, row ids, snapshots, refs, statistics or logs."""
     structure: dict[str, Json] = {
         "format-version": metadata.format_version,
         "location": metadata.location,

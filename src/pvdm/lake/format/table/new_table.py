@@ -48,7 +48,7 @@ def new_table(request: Json, *, location: str, table_uuid: str, now_ms: int) -> 
     specs.check_order(order, requested)
     version = integer_property(all_properties, "format-version", DEFAULT_FORMAT_VERSION)
     require_format_version(version, "$.properties['format-version']")
-    # Reserved properties say how the table is created and are not stored.
+    # Reserved properties are not stored. Of these, only `format-version` says how the table is created.
     stored = {name: value for name, value in all_properties.items() if name not in RESERVED_PROPERTIES}
     properties = {**_NEW_TABLE_PROPERTIES, **stored}
     _check_properties(properties, requested, version)
