@@ -25,7 +25,7 @@ class AuditCalls(Calls):
         return self._get(f"{_audit_path(table)}/receipts", LoggedList, query).statements
 
     def audit_statements(self, table: str, ids: Sequence[str], *, size: int) -> tuple[LoggedView, ...]:
-        """The table's proofs and overrides by id: the first that fit into a response, without those logged later."""
+        """The table's proofs and overrides with these ids in the log of this size; as many as fit into a response."""
         if not 1 <= len(ids) <= AUDIT_IDS_MAX:
             message, expected = "the number of ids is out of range", f"1 to {AUDIT_IDS_MAX}"
             raise Code.REQUEST_INVALID(message, reason="page_size_invalid", expected=expected, got=str(len(ids)))

@@ -156,7 +156,7 @@ def _read_as(model: type[_M], response: Response, what: str) -> _M:
 
 
 def _read_refusal(response: Response) -> PvdmError:
-    """The error in Iceberg's form; or in the Steward's own, in which the server refuses invalid HTTP on every path."""
+    """Read an error in Iceberg's form; or in the Steward's own form, which it uses for invalid HTTP on every path."""
     error = read_response(_CatalogErrorResponse, parse(response.body, "the catalog's error")).error
     if error.type is None:
         return read_error(response.body, request_id=response.request_id)

@@ -62,7 +62,7 @@ class WorkCalls(Calls):
     def next_attempt(self, workload_id: str, chunk_id: str, reason: str) -> work.AttemptView:
         """Open a new attempt at the chunk. Raises `attempt_live` if there is a live one, whose id is in the details.
 
-        The client draws the new one's id, so that after a lost response the same request finds the attempt.
+        The client chooses the id of the new attempt, so that after a lost response the same request finds the attempt.
         """
         attempt_id = secrets.token_hex(16)
         body = build_request(work.OpenAttemptRequest, chunk_id=chunk_id, reason=reason, attempt_id=attempt_id)

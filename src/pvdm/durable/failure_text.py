@@ -105,7 +105,7 @@ def _located_details(attempt: AttemptView) -> dict[str, str | int]:
     facts: dict[str, str | int] = {f"rows_{each.failure.value}": each.rows for each in located.classes}
     facts |= {_files_detail_name(each): files_of(each) for each in located.classes if each.files}
     withheld = explain_hidden_keys(located)
-    if withheld is not None and located.keys_for:
+    if withheld is not None and located.keys_for:  # the roles that may see keys
         withheld += f"; see `pvdm status --workload-id {attempt.workload_id}`"
     texts = {
         "fields_that_differ": fields_that_differ(located),

@@ -74,7 +74,7 @@ class Run:
         self._table = workload.table or bound.contract.boundary.target
         self._attempts: dict[str, AttemptView] = {}  # the last attempt at each chunk, by the chunk's id
         self._published_before: set[str] = set()
-        self._failed: tuple[ChunkView, AttemptView] | None = None  # found while others waited for their publication
+        self._failed: tuple[ChunkView, AttemptView] | None = None  # a chunk that failed while others waited
         self._plan_indexes: dict[str, int] = {}
         self._failed_before = False  # whether the chunk that ends this run failed in an earlier one
         self._source_noted = False
@@ -260,7 +260,7 @@ class Run:
         self._attempts[chunk.chunk_id] = attempt
         while not attempt.settled or (until_published and attempt.waiting):
             problem = attempt.problem
-            if problem is not None or not until_published:  # of a proved attempt, only problems and the end
+            if problem is not None or not until_published:  # while chunks wait, only problems
                 self._report(chunk, Activity.VERIFYING, attempt, problem=None if problem is None else problem.message)
             require_progress(attempt)
             if until_published and attempt.waiting:

@@ -99,7 +99,7 @@ def attest_make(*, service: options.Service, out: Path | None, engine_name: str,
 
 
 def _make_plan(schema: Schema, values: dict[str, Any]) -> Plan:
-    """What is digested: the identity projection if --identity names columns, else content without --exclude."""
+    """What is digested: the columns of --identity if given, else the content projection without excluded columns."""
     id_columns = values["id_columns"]
     if id_columns and values["exclude"]:
         raise click.UsageError("--exclude is for the content projection; --identity names its columns itself")

@@ -101,7 +101,7 @@ def log_prove(
 def _prove_from(
     folder: Path, index: int | None, envelope: Path | None, known_log: KnownLog | None
 ) -> tuple[LogProof, bytes, SignedCheckpoint]:
-    """The log proof of the entry at the index, or else of the envelope's; the entry; and the folder's checkpoint."""
+    """Find the entry by index, or else by envelope; returns its log proof, the entry, and the folder's checkpoint."""
     signed = read_checkpoint(folder / CHECKPOINT_FILE, known_log)
     size, root = signed.checkpoint.size, signed.checkpoint.root
     tiles = StaticTiles(folder, size)

@@ -1,4 +1,4 @@
-"""`pvdm steward restore` reconciles a backup of the ledger with the log; `release-claim` ends a block that it left."""
+"""`pvdm steward restore` reconciles a ledger backup with the log; `release-claim` allows appends that it blocked."""
 
 from __future__ import annotations
 

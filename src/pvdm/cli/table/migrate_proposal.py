@@ -117,7 +117,7 @@ def propose(
 
 
 def claim_warnings(proposal: Proposal) -> list[str]:
-    """A warning if the operation becomes append: rows that were overwritten are not claimed."""
+    """A warning if the operation becomes append: workloads under the old contract have claimed no rows."""
     if proposal.contract_before is None or proposal.contract is None:
         return []
     texts = (proposal.contract_before, proposal.contract)
