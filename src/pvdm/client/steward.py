@@ -184,7 +184,7 @@ class StewardClient(WorkCalls, AuditCalls):
     # Trust root and epochs
 
     def trust_root(self) -> service.TrustRootChain:
-        """Every signed version of the trust root, oldest first. The caller, who knows the first one's hash, checks them."""
+        """Every version of the trust root, oldest first. The caller checks them by the first one's known hash."""
         return self._get("/v1/trust-root", service.TrustRootChain)
 
     def submit_trust_root(self, envelope: bytes, *, sha256: str | None = None) -> service.TrustRootVersion:
