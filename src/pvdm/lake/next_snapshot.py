@@ -28,7 +28,7 @@ from pvdm.lake.read.entries import FileReader, ListedManifest, header_of, load_m
 
 # A manifest of this size has some thousand entries, and is not merged with others any more.
 MERGED_BYTES: Final = 1_048_576
-MERGED_ENTRIES_MAX: Final = 50_000  # of a manifest that merges some that are taken over
+MERGED_ENTRIES_MAX: Final = 50_000  # in one manifest that replaces several taken-over ones
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,7 +40,7 @@ class HashedFile:
 
 
 class Files:
-    """Reads files from their stores; local links are not followed, and only plain files are read."""
+    """Reads files from their stores. Of this machine's files only plain ones are read, no links to them."""
 
     def __init__(self, stores: Stores | None = None) -> None:
         self.stores = stores or Stores()

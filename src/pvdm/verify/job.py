@@ -164,7 +164,7 @@ def _digest(job: VerifyJob, tools: Tools, work: Work, staged_freeze: Freeze, sou
     reader, handles = tools.choose_reader(work), tools.handles
     handle = handles.issue(job.job_id, redemptions=min(1 + reader.redemptions(work), HANDLE_REDEMPTIONS_MAX))
     try:
-        handles.freeze(job.job_id, context)
+        handles.freeze(job.job_id, context)  # from here on the handle gives keys
         keys = handles.redeem(handle, job_id=job.job_id, worker="steward")
         return Digests(context, reader.read(work, JobKeys(job.job_id, handle, keys)), tools.keys)
     finally:

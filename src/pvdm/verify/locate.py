@@ -58,7 +58,7 @@ LOCATED_PARTITIONS_MAX: Final = 20
 LOCATED_FIELDS_MAX: Final = 100
 LOCATED_MAX_BYTES: Final = 1_048_576
 SAMPLE_TEXT_MAX_CHARACTERS: Final = 200
-_PROBLEM_CHARACTERS: Final = 400
+_PROBLEM_MAX_CHARACTERS: Final = 400
 _EPOCH: Final = datetime.datetime(1970, 1, 1)  # noqa: DTZ001 - with a zone it would print one
 _TIMES: Final = (PrimitiveType(Kind.TIMESTAMP), PrimitiveType(Kind.TIMESTAMPTZ))
 _log: Final = logging.getLogger(__name__)
@@ -117,7 +117,7 @@ class KernelSearch:
         self.spooled = False
 
     def run(self, intent_rows: int, staged_rows: int) -> dict[str, Any]:
-        """Run both passes and return the kernel's result: `fields`, `compared`, and an object for each failure class.
+        """Run both passes. The result has an object for each failure class, and `fields` and `compared` of `WrongRows`.
 
         An object has the number of wrong `rows`, their number by file (`files`), and `samples`: each with the numbers
         of its file and row (`at`), how many `rows` it stands for, and the `fields` that differ.
@@ -206,7 +206,7 @@ def locate(
         locator = _Locator(inputs, staged, source, files, threads=threads, limits=limits)
         return shorten(locator.run(intent_rows, staged_rows))
     except PvdmError as error:
-        return WrongRows.not_located(error.reason, _writable(str(error)[:_PROBLEM_CHARACTERS]))
+        return WrongRows.not_located(error.reason, _writable(str(error)[:_PROBLEM_MAX_CHARACTERS]))
     except Exception as error:  # a bug here must not hide a FAIL
         # The message is not logged, since it may quote a row.
         _log.error("locating failed: %s\n%s", type(error).__name__, "".join(traceback.format_tb(error.__traceback__)))

@@ -137,14 +137,14 @@ class Reader(Protocol):
 def write_added_file(work: Work, item: StagedItem, observed: FileObservation, staged: Callable[[], bytes]) -> AddedFile:
     """The file as the proof lists it. If the Steward publishes a copy, the copy is made and written here.
 
-    `staged` returns the bytes that were observed. A refused file gets no copy.
+    The observed recipe makes the copy from the observed bytes, which `staged` returns. A refused file gets no copy.
     """
     frozen = item.frozen
     if work.store_copy is None or observed.data_file is None:
         return AddedFile.in_place(item.path, frozen.size, frozen.sha256, frozen.version)
     data = splice(observed.recipe or b"", staged())
     if len(data) != observed.data_file.file_size_in_bytes:
-        message = "a recipe does not make the file of its entry"
+        message = "a recipe makes a file of another size than its entry says"
         expected, got = f"{observed.data_file.file_size_in_bytes} bytes", f"{len(data)} bytes"
         raise VerificationError(Code.RECIPE_INVALID, message, expected=expected, got=got)
     copy = work.store_copy(item, data)

@@ -230,7 +230,7 @@ def _flatten(array: Array, field: Field) -> Iterator[Array]:
 
 
 def _number_keys(columns: Sequence[Array]) -> Iterator[_KeyColumn]:
-    """Number the keys column by column: equal values so far have one number.
+    """Number the keys column by column: keys that are equal in all columns so far have the same number.
 
     Each number is below the count of keys, so that no product in `_pair` leaves 64 bits.
     """

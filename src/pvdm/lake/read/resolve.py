@@ -61,8 +61,8 @@ class BatchReader(Protocol):
         """Columns that the file lacks are not in the batches. Raises for an id that is not in `schema` or `dropped`.
 
         A file without ids is read by the names of `named`, and refused if that is None. Columns of the ids `stored` may
-        come in the file's own types. With `claims_checked` a file with wrong statistics is refused. A file is refused
-        if readers that start at the offset `parts_from` do not find all its row groups.
+        come in the file's own types. With `claims_checked` a file with wrong statistics is refused. Engines read a file
+        in splits, the first from offset `parts_from`. A file with a row group in no split is refused.
         """
 
 

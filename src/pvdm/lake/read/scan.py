@@ -38,7 +38,7 @@ _FORMAT: Final = "parquet"
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """A snapshot's schema and files, ids of `dropped` columns, which files may still have, and initial defaults by id.
+    """A snapshot's schema and files, and initial defaults by id. Files may still have columns of the ids in `dropped`.
 
     `other_schemas` are those of the table, newest first: an equality delete may name a dropped column. `named` has the
     names for files without field ids, if these are allowed. `vectors` are all deletion vectors of the snapshot.

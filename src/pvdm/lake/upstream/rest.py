@@ -44,7 +44,7 @@ _TOKEN_EXPIRED_STATUSES: Final = (HTTPStatus.UNAUTHORIZED, 419)  # 419 is Iceber
 
 @dataclass(frozen=True, slots=True)
 class RestSettings:
-    """The address, and the token of the Steward (pvdm's service) or its `credential`: client id, colon, secret."""
+    """The address, and how the Steward (pvdm's service) logs in: with `token` or with `credential` (`id:secret`)."""
 
     uri: str
     warehouse: str | None = None
