@@ -58,7 +58,7 @@ class SparkVerifier:
     def _make_key_endpoint(self, job_id: str, handle: str) -> KeyEndpoint:
         """Where a job's workers get its keys, and with which handle and token. Raises if the Steward does not serve."""
         if self._address is None:
-            raise Code.SPARK_EXTRACTION_FAILED(reason="spark_door_closed", got="a Steward that does not serve")
+            raise Code.SPARK_EXTRACTION_FAILED(reason="key_endpoint_closed", got="a Steward that does not serve")
         authorities = None if self._settings.authorities is None else str(self._settings.authorities)
         token = str(self._settings.worker_token or self._write_token())
         return KeyEndpoint(self._address, job_id, handle, token, authorities)

@@ -34,7 +34,7 @@ from pvdm.verify.source import translate_read_errors
 from pvdm.verify.spark.report import FileReport, JobCipher, Report, hash_task
 from pvdm.verify.spark.task import Common, KeyEndpoint, RowSelection, Task
 
-# The path at the Steward's service for workers. Error reasons call this service the "worker door".
+# The path of the key endpoint, where workers get a job's keys from the Steward.
 REDEEM_PATH: Final = "/v1/keys/redeem"
 REDEEM_TRIES_MAX: Final = 4
 REDEEM_TIMEOUT_SECONDS: Final = 30
@@ -109,7 +109,8 @@ def redeem(endpoint: KeyEndpoint, worker: str) -> Keys:
                 answer = http.post(f"{endpoint.address}{REDEEM_PATH}", json=request, headers=headers)
         except httpx.HTTPError as error:
             if number == REDEEM_TRIES_MAX:
-                raise Code.SPARK_EXTRACTION_FAILED(reason="worker_door_unreachable", got=type(error).__name__) from None
+                got = type(error).__name__
+                raise Code.SPARK_EXTRACTION_FAILED(reason="key_endpoint_unreachable", got=got) from None
         else:
             if answer.status_code == httpx.codes.OK:
                 return _parse_keys(answer.json())
@@ -122,7 +123,7 @@ def redeem(endpoint: KeyEndpoint, worker: str) -> Keys:
 def _parse_keys(answer: dict[str, object]) -> Keys:
     epoch, keys = answer["epoch"], answer["keys"]
     if not isinstance(keys, dict):
-        raise Code.SPARK_EXTRACTION_FAILED(reason="worker_door_unreachable", got="a response without keys")
+        raise Code.SPARK_EXTRACTION_FAILED(reason="key_endpoint_unreachable", got="a response without keys")
     return {ProjectionName(name): DigestKey(bytes.fromhex(text), epoch=int(str(epoch))) for name, text in keys.items()}
 
 
