@@ -10,7 +10,7 @@ import pytest
 from pvdm.model.role import Role
 from pvdm.steward.config.resources import open_keys
 from pvdm.steward.config.steward import FileKeys
-from pvdm.steward.http import door, openapi
+from pvdm.steward.http import admission, openapi
 from pvdm.steward.http.metrics import Metrics
 from pvdm.steward.http.request import RequestContext
 from pvdm.steward.http.v1 import service as service_routes
@@ -73,7 +73,7 @@ FRAMES = (
     "keys/handles.py",
 )
 # Frames that hold the whole request with its token are not searched: nothing prints them.
-REQUEST_FRAMES = ("http/door.py", "http/oauth.py")
+REQUEST_FRAMES = ("http/admission.py", "http/oauth.py")
 
 
 def run_and_search(folder: Path) -> Search:
@@ -110,7 +110,7 @@ def run_in_this_process(
         search.place("exceptions", *texts_of_error(error, without=REQUEST_FRAMES))
         log_exception(context, error)
 
-    patch.setattr(door, "log_exception", record_exception)
+    patch.setattr(admission, "log_exception", record_exception)
     with collect_all_logs() as everything, start(stand.notary) as server:
         call_every_route(server.url, tokens, things, search, nonce="22" * 16)
         send_refused_requests(server.url, tokens, things, search)

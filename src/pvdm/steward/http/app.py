@@ -1,4 +1,4 @@
-"""Builds the FastAPI app: routes, the door in front of them, the OpenAPI document, and background tasks."""
+"""Builds the FastAPI app: routes, the middleware in front of them, the OpenAPI document, and background tasks."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from pvdm.errors import Code, PvdmError
 from pvdm.ledger.clock import format_micros
 from pvdm.model.fields import CLOCK_SKEW_MAX_SECONDS
 from pvdm.steward.http import oauth, openapi
+from pvdm.steward.http.admission import AdmissionMiddleware
 from pvdm.steward.http.body import invalid_request_error
 from pvdm.steward.http.catalog import namespaces, tables, views
 from pvdm.steward.http.dependencies import Readiness
-from pvdm.steward.http.door import Door
 from pvdm.steward.http.limits import Limiter, TokenLookup
 from pvdm.steward.http.long_poll import LongPolls
 from pvdm.steward.http.metrics import Metrics
@@ -62,7 +62,7 @@ def create_app(notary: Notary) -> FastAPI:
     app.state.readiness = Readiness(notary.readiness)
     app.state.long_polls = LongPolls(notary)
     app.openapi = cache(lambda: openapi.build_document(routes))  # type: ignore[method-assign] # built at first use
-    app.add_middleware(Door, notary=notary, routes=route_table, lookup=lookup, metrics=metrics)
+    app.add_middleware(AdmissionMiddleware, notary=notary, routes=route_table, lookup=lookup, metrics=metrics)
     return app
 
 
@@ -126,10 +126,10 @@ async def _watch_readiness(notary: Notary, readiness: Readiness) -> None:
 
 
 async def _raise_invalid(_: Request, error: Any) -> NoReturn:
-    """Raise for a wrong parameter of path or query; the door sends the response."""
+    """Raise for a wrong parameter of path or query; the middleware sends the response."""
     raise invalid_request_error(error.errors()) from None
 
 
 async def _raise_unexpected(_: Request, error: Any) -> NoReturn:
-    """Raise an error of the framework as `request_invalid`; the door sends the response."""
+    """Raise an error of the framework as `request_invalid`; the middleware sends the response."""
     raise Code.REQUEST_INVALID("the request cannot be accepted", got=f"status {error.status_code}") from None

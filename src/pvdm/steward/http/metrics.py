@@ -1,4 +1,4 @@
-"""Prometheus metrics of one service: those that the door (its middleware) counts, and those read at each scrape."""
+"""Prometheus metrics of one service: those that the middleware counts, and those read at each scrape."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ _PLAIN_SEGMENT: Final = re.compile(rb"[A-Za-z0-9_-]*")  # a segment of a path th
 
 @dataclass(slots=True)
 class RequestContext:
-    """The facts of one request. The door (the middleware) and the route table set them."""
+    """The facts of one request. The middleware and the route table set them."""
 
     method: str
     request_id: str
@@ -59,7 +59,7 @@ def header(scope: Mapping[str, Any], name: bytes) -> str | None:
 
 
 async def caller(request: Request) -> Grant:
-    """A route's dependency on the caller's grant, which the door has checked."""
+    """A route's dependency on the caller's grant, which the middleware has checked."""
     return grant_of(request)
 
 

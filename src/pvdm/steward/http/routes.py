@@ -1,7 +1,7 @@
 """Finds the route of a request, by path and then by method, and the route's rule in the table of roles.
 
-A route on the fast path takes all that it needs from the request itself, and the door (the middleware) calls it
-directly. FastAPI would find the route again and resolve its dependencies, which takes longer than the route's work.
+A route on the fast path takes all that it needs from the request itself, and the middleware calls it directly.
+FastAPI would find the route again and resolve its dependencies, which takes longer than the route's work.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Handler: TypeAlias = Callable[[Request], Response]
 
 
 def fast_path(query: Sequence[str] = ()) -> Callable[[Handler], Handler]:
-    """Mark a route for the fast path, with the query parameters that it accepts; the door calls it in a thread."""
+    """Mark a route for the fast path, with the query parameters it accepts; the middleware calls it in a thread."""
 
     def mark(handler: Handler) -> Handler:
         setattr(handler, _FAST_PATH, frozenset(query))

@@ -15,9 +15,9 @@ from pvdm.errors import PvdmError
 from pvdm.ledger.record import events
 from pvdm.ledger.record.tokens import Grant
 from pvdm.model.fields import LONG_MAX
+from pvdm.steward.http.admission import bearer_token
 from pvdm.steward.http.body import ReasonBody, body_of
 from pvdm.steward.http.dependencies import Caller, LookupPart, MetricsPart, NotaryPart, ReadinessPart
-from pvdm.steward.http.door import bearer_token
 from pvdm.steward.http.errors import RETRY_AFTER_SECONDS, error_document
 from pvdm.steward.http.limits import peer_of
 from pvdm.steward.http.openapi import raw_response

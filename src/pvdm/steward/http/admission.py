@@ -74,7 +74,7 @@ class _ResponseSender:
             log_request(self.context, self.status)
 
 
-class Door:
+class AdmissionMiddleware:
     """ASGI middleware: refuses requests that can be refused before the route's own work."""
 
     def __init__(self, app: ASGIApp, notary: Notary, routes: RouteTable, lookup: TokenLookup, metrics: Metrics) -> None:
@@ -138,10 +138,10 @@ class Door:
 
     @contextlib.asynccontextmanager
     async def _limit_changes(self, found: FoundRoute, identity: str, scope: Scope) -> AsyncIterator[None]:
-        """Limit a caller's concurrent catalog requests with a body, most of which may wait for a table in a thread.
+        """Limit a caller's concurrent catalog requests with a body: most may block a thread while waiting for a table.
 
-        Requests with the path of one table or view run one at a time: they wait here, where they block no thread. All
-        of a caller's requests together run a few at a time. Drops have no body, so only the general limits apply.
+        Those with the path of the same table or view run one at a time. The others wait here, where they block no
+        thread. All of them together run a few at a time. Drops have no body, so only the general limits apply to them.
         """
         async with contextlib.AsyncExitStack() as turns:
             if found.rule.body is Body.CATALOG:
@@ -165,9 +165,8 @@ class Door:
             self._limiter.charge(peer)
             raise
         known = self._limiter.known_identity(token)  # a known token is charged before its lookup
-        if (
-            known is None
-        ):  # whose limits apply is not known yet, so a few lookups for each peer run in their own threads
+        if known is None:
+            # It is not known yet whose limits apply. So the lookup has its own threads, and a limit for each peer.
             context.grant = await self._lookup(token, peer)
             self._limiter.charge(token_identity(context.grant))
         else:
