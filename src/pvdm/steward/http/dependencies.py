@@ -52,9 +52,8 @@ class Readiness:
 
     def log_change(self, reasons: Reasons) -> None:
         """Log the reasons why the Steward is not ready if they have changed, and log when it is ready again."""
-        codes = frozenset(
-            each.reason for each in reasons
-        )  # the log's field "code" has the reason, as in every log line
+        # In every line of the log, the field "code" has the reason.
+        codes = frozenset(each.reason for each in reasons)
         if codes == self._logged_codes:
             return
         self._logged_codes = codes

@@ -231,7 +231,7 @@ class Limiter:
 
 
 class TokenLookup:
-    """Finds the grants of tokens that the limiter may not know, in separate threads.
+    """Finds the grants of tokens in its own threads. It is for tokens that the limiter has perhaps not seen before.
 
     A lookup does not count for the rate limit of its address: a token has 256 random bits and cannot be guessed, and
     one caller behind a proxy could use up the limit of all others there. An address may have `LOOKUP_THREADS_MAX`

@@ -1,4 +1,4 @@
-"""Long polls: requests wait, without a thread, until an attempt is settled (ended, waiting for others, or failed)."""
+"""Long polls: requests wait without a thread until an attempt is settled (ended, waits for other chunks, or failed)."""
 
 from __future__ import annotations
 

@@ -164,7 +164,7 @@ class Audits:
     ) -> Iterator[tuple[Statement, LoggedStatement]]:
         """Statements with inclusion proofs for this log size; statements that were logged later are left out.
 
-        Stops after the first statement, or later before `AUDIT_PAGE_MAX_BYTES` are exceeded. With `whole`, raises then.
+        Ends before a statement that exceeds `AUDIT_PAGE_MAX_BYTES`, unless it is the first. With `whole`, raises then.
         """
         log, total = LedgerLog(unit), 0
         for statement_id in wanted:

@@ -226,7 +226,7 @@ class _TableJudge:
         pointers.unreceipted += newest.filled.shown
         if newest.filled.open_gaps:
             pointers.lost += [describe_gap(newest.publication, gap) for gap in newest.filled.open_gaps]
-            # The gaps are lost under this receipt's id. The publication is shown: `unclear` prevents a second one.
+            # The reports of gaps name this receipt, but its publication is shown: `unclear` forbids a second one.
             pointers.unclear.add(newest.publication.receipt_id)
             pointers.doubted.append(newest.publication)
         return _JudgedTable(uuid, row, namespace, newest.metadata, newest.pointer, newest.publication)
@@ -269,7 +269,7 @@ class _TableJudge:
             metadata, pointer = self._remove_lost_branches(judged, metadata, pointer)
         metadata, pointer = self._apply_migrations(judged, metadata, pointer, migrations, pointers)
         applied = sum(pointers.migrated.get(entry.statement_id()) is not None for entry, _ in migrations)
-        # Revisions are counted as before the loss: each migration had its own.
+        # The revision that the table had before the loss: that of the chosen file, and one more for each migration.
         revision = None if newest is None else revision_of(file_name(newest.receipt.metadata_path))
         if revision is None:
             revision = 0 if judged.row is None else judged.row.revision

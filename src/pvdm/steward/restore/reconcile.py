@@ -208,7 +208,7 @@ def _settle(unit: Unit, core: ProofCore, snapshot_id: str) -> bool:
     if attempt is None or attempt.state not in ATTEMPT.live():
         return False
     if nonces.find(unit, proved.nonce) is None:  # the attempt was verified after the backup, with this nonce
-        if attempt.state is AttemptState.VERIFYING:
+        if attempt.state is AttemptState.VERIFYING:  # `begin_verifying` needs STAGING or COMMITTING
             attempts.begin_committing(unit, proved.attempt_id, reason=RESTORE_REASON)
         staged = None if core.staged.snapshot_id is None else str(core.staged.snapshot_id)
         attempts.begin_verifying(

@@ -337,7 +337,7 @@ class _Signers:
 
 
 def require_statements(notary: Notary, archived: Sequence[ArchivedEntry], *, covered: int) -> None:
-    """Verify every envelope. From index `covered`, beyond the outside checkpoint, REVOKED epochs are refused."""
+    """Verify all envelopes. Beyond the outside checkpoint (`covered`), a REVOKED key needs a root that names it."""
     signers = _load_signers(notary, archived)
     for each in archived:
         if each.envelope is None or each.entry.kind is StatementKind.TRUST_ROOT:

@@ -162,7 +162,7 @@ def attempt_token(
     attempt_id: AttemptId,
     body: Annotated[AttemptTokenRequest, body_of(AttemptTokenRequest)],
 ) -> IssuedToken:
-    """Issue a short-lived token for this attempt only. The bearer draws its text, so the request may be repeated."""
+    """Issue a short-lived token for this attempt only. The caller makes its secret, so the request may be repeated."""
     return IssuedToken(identity=identity_of(notary.access.issue_attempt_token(grant, attempt_id, body.secret_sha256)))
 
 
