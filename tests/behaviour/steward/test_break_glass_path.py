@@ -288,7 +288,7 @@ def test_an_override_is_refused_with_a_hint_if_main_moves_before_its_branch_is_m
     with pytest.MonkeyPatch.context() as patched:
         # The attempt's branch is made from `main`; here `main` moves just before.
         patched.setattr(
-            "pvdm.steward.pipeline.break_glass.require_over_main", lambda *_: publish_other_day(line, producer)
+            "pvdm.steward.pipeline.break_glass.require_base_is_main", lambda *_: publish_other_day(line, producer)
         )
         outcome = publish_override(operator, override_id)
     assert isinstance(outcome, VerificationFailed)

@@ -31,7 +31,7 @@ from pvdm.model.states import ATTEMPT, AttemptState, NonceState
 from pvdm.steward.access import STEWARD_GRANT
 from pvdm.steward.cleanup.disposal import open_folder
 from pvdm.steward.pipeline.proposals import find_override_of, override_reason, read_verified
-from pvdm.steward.record.overrides import get_override, require_over_main, require_usable
+from pvdm.steward.record.overrides import get_override, require_base_is_main, require_usable
 from pvdm.steward.work.opened import staged_head
 from pvdm.steward.work.opening import Workloads
 from pvdm.steward.work.sources import levels_of
@@ -85,7 +85,7 @@ class OverrideStaging:
             statement = read_unchecked(statements.get(unit, override_id).envelope, BreakGlass)
         with translate_refusals("override"):
             require_unexpired(statement.expires_at, self.clock.now_micros(), "override_expired", "the override")
-        require_over_main(statement, self.catalog.states.load(self._get_row(core)).metadata.current_snapshot_id)
+        require_base_is_main(statement, self.catalog.states.load(self._get_row(core)).metadata.current_snapshot_id)
         self._read_entries(core)  # raises if there are none
         failed, hashes = core.attempt, set(core.files.staged_hashes)
         # All files must lie in quarantine; under `on-fail: delete` there are none.

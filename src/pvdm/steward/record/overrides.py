@@ -86,7 +86,7 @@ class Overrides:
         with self.ledger.read() as unit:
             row = tables.find_by_uuid(unit, override.table.uuid)
         if row is not None:  # the gate refuses an override for a dropped table
-            require_over_main(override, self.catalog.states.load(row).metadata.current_snapshot_id)
+            require_base_is_main(override, self.catalog.states.load(row).metadata.current_snapshot_id)
         record = override_record(verified.statement_id, override)
 
         def work(unit: Unit, log_indexes: Sequence[int]) -> None:
@@ -166,7 +166,7 @@ def _make_view(stored: StoredOverride, statement: Statement) -> OverrideView:
     )
 
 
-def require_over_main(override: BreakGlass, main_snapshot_id: int | None) -> None:
+def require_base_is_main(override: BreakGlass, main_snapshot_id: int | None) -> None:
     """Require that the override's base snapshot is what `main` shows now."""
     base_id = override.base_snapshot_id
     if base_id != main_snapshot_id:
