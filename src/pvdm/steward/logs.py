@@ -1,7 +1,6 @@
 """Writes JSON lines on the logger `pvdm.steward`: one for each request, exception and event.
 
-No line holds a header, a body or a query value. If a person's request changes a workload, its line has the workload's
-id; people are operators, auditors and attestors.
+No header, body or query value is logged. If an operator, auditor or attestor changes a workload, its id is logged.
 """
 
 from __future__ import annotations

@@ -100,8 +100,8 @@ def begin_removal(unit: Unit, removal: Removal) -> Removal:
     return _to_removal(unit.get(quarantine_removals, "attempt_unknown", attempt_id=removal.attempt_id))
 
 
-def note_removal(unit: Unit, removal: Removal, *, known: bool) -> Removal:
-    """Note who removes files that returned after a removal, or whose attempt is not `known` to this ledger."""
+def add_removal_event(unit: Unit, removal: Removal, *, known: bool) -> Removal:
+    """Add an event: who removes files that returned after a removal, or whose attempt is not `known` to this ledger."""
     kind = "quarantine_removed_again" if known else "quarantine_removed_unknown"
     events.note(unit, kind, "quarantine_removals", removal.attempt_id, _removal_facts(removal))
     return replace(removal, done=True)

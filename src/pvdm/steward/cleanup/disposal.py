@@ -47,11 +47,7 @@ LOST_FILES_NAMED_MAX: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class EndedAttempt:
-    """An ended attempt, with the facts that decide what happens to its files.
-
-    Files in its folder were written after the attempt was opened: at the time `opened_micros` by a Steward's clock,
-    with the event `opened_event` of the step log.
-    """
+    """An ended attempt, with the facts that decide what happens to its files."""
 
     attempt: Attempt
     table_uuid: str
@@ -59,8 +55,8 @@ class EndedAttempt:
     core: ProofCore | None  # of its last proof
     on_fail: OnFail
     bytes_max: int  # how many bytes the contract lets an attempt stage
-    opened_micros: int
-    opened_event: int
+    opened_micros: int  # when it was opened, by a Steward's clock; every file in its folder was written later
+    opened_event: int  # the event of the step log that opened it
 
     @property
     def published(self) -> bool:

@@ -115,10 +115,10 @@ class QuarantineFiles:
         removal = Removal(attempt_id, grant.token_id, grant.name, reason, len(files), size, done=False)
 
         def begin(unit: Unit) -> Removal:
-            # Checked again in the transaction of the record: what cannot be published now can never be published.
+            # Checked again in this transaction: files that cannot be published now cannot be published later either.
             _require_removable(unit, grant, attempt_id, returned=returned)
             if returned:
-                return disposals.note_removal(unit, removal, known=True)
+                return disposals.add_removal_event(unit, removal, known=True)
             return disposals.begin_removal(unit, removal)
 
         begun = self._ledger.transact(begin, at_micros=self._clock.now_micros())
@@ -134,7 +134,7 @@ class QuarantineFiles:
         size = sum(each.size for each in found.files)
         removal = Removal(found.attempt_id, grant.token_id, grant.name, reason, len(found.files), size, done=True)
         self._ledger.transact(
-            lambda unit: disposals.note_removal(unit, removal, known=False), at_micros=self._clock.now_micros()
+            lambda unit: disposals.add_removal_event(unit, removal, known=False), at_micros=self._clock.now_micros()
         )
         for each in found.files:
             self._vault.remove(str(each.place))
@@ -144,7 +144,7 @@ class QuarantineFiles:
     def _list_unknown(self, grant: Grant, table_uuid: str | None) -> list[UnknownFolder]:
         """The folders of unknown attempts, of one table or of all, by attempt id.
 
-        With a token of one domain, only those of the domain's existing tables: for a dropped table it is unknown.
+        A token of one domain gets only those of that domain's existing tables: a dropped table's domain is unknown.
         """
         domain = visible_domain(grant)
         found: list[UnknownFolder] = []

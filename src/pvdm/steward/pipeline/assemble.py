@@ -99,7 +99,7 @@ def build_pipeline(parts: PipelineParts) -> Pipeline:
         parts.catalog,
         sources,
         queue,
-        epoch=lambda: parts.keys.epoch_for(None),
+        epoch=lambda: parts.keys.epoch_for(None),  # the active epoch
         files=files,
         spark_extraction=None if parts.spark is None else parts.spark.extraction,
         seals=build_seals(parts),

@@ -73,7 +73,7 @@ class Proposals:
     def _claim(self, workload: Workload, bound: BoundContract) -> Claim:
         """The part of the target that the workload reserves: as stored, or as the contract's filter gives it.
 
-        Without `claim` in the contract it is everything. The gate adds the target's column, as the table has it then.
+        Without `claim` in the contract it is everything. The gate adds which target column the source column fills.
         """
         if bound.contract.boundary.claim is None:
             return Claim.everything()

@@ -51,7 +51,7 @@ from pvdm.verify.spark.extracting import SparkExtraction, require_extraction
 
 PREFIX_FOLDER: Final = "pvdm"
 _ONE_CHUNK: Final = Chunking(ChunkingBy.NONE, (), None, None, ())
-# ROLLED_BACK is included so that the end of staging is refused for such an attempt, and not taken for a repetition.
+# In other states `end_staging` was called before, and returns the attempt. For ROLLED_BACK it must raise instead.
 _BEFORE_VERIFYING: Final = frozenset({AttemptState.STAGING, AttemptState.ROLLED_BACK})
 
 
@@ -98,7 +98,7 @@ class Workloads:
         # Planning may take long: a second call meanwhile waits for the first and does not plan again.
         with self._opening.hold(workload_id):
             row = load_row(self.catalog, grant, table)
-            complete = self._find_complete(row, workload_id, parameters)
+            complete = self._find_of_old_contract(row, workload_id, parameters)
             if complete is not None:
                 return complete
             bound = self._bind_contract(row, table, parameters)
@@ -220,7 +220,7 @@ class Workloads:
         ids.require_workload_id(workload_id)
         with self._opening.hold(workload_id):
             row = load_row(self.catalog, grant, table)
-            workload = self._find_complete(row, workload_id, parameters)
+            workload = self._find_of_old_contract(row, workload_id, parameters)
             if workload is None:
                 bound = self._bind_contract(row, table, parameters)
                 in_one_chunk = BoundContract(replace(bound.contract, chunking=_ONE_CHUNK), bound.parameters)
@@ -229,7 +229,7 @@ class Workloads:
         self.queue.hurry(found)
         return found
 
-    def _find_complete(self, row: TableRow, workload_id: str, parameters: Mapping[str, str]) -> Workload | None:
+    def _find_of_old_contract(self, row: TableRow, workload_id: str, parameters: Mapping[str, str]) -> Workload | None:
         """The workload of this id if it is complete and the table has another contract now; else None.
 
         Raises `contract_moved` for one that is not complete under its old contract.
@@ -292,7 +292,7 @@ class Workloads:
         require_usable(bound, source, target, self.files)
         plan = plan_workload(bound, source, lambda location: self.files.fetch(location).data)
         planned = [Chunk(each.chunk_id, each.to_bytes()) for each in plan]
-        newer = dump_columns(source.newer_columns)
+        newer = dump_columns(source.newer_columns)  # added to the source since its snapshot was written
         pinned = PinnedWorkload(str(source.snapshot_id), plan.sha256, self.epoch(), planned, newer)
 
         def work(unit: Unit) -> Workload:

@@ -366,7 +366,7 @@ class WorkQueries:
 
         def work(unit: Unit) -> Attempt:
             _get_allowed(unit, grant, attempt_id)
-            # From VERIFYING on a FAIL is recorded, and a commit that has begun is not undone.
+            # Later, in VERIFYING, every FAIL must be recorded; in COMMITTING, a commit that has begun is not undone.
             state = attempts.lock(unit, attempt_id).state
             if state not in (AttemptState.STAGING, AttemptState.ROLLED_BACK):
                 raise Code.ATTEMPT_NOT_STAGING(expected=AttemptState.STAGING, got=state)

@@ -70,7 +70,7 @@ class Sources:
         require_descends(state.metadata, current, None if last is None else int(last))
         newer = newer_columns(state.metadata, current)  # columns that were added since the snapshot was written
         metadata = self._with_newer_columns(state.metadata, current, newer, contract, table_uuid)
-        pinned = self._require_own_readable(state, pin_table(ref, metadata, current, self._reader))
+        pinned = self._require_table_readable(state, pin_table(ref, metadata, current, self._reader))
         return replace(pinned, newer_columns=newer)
 
     def check_source(self, contract: DataProductContract, table_uuid: str | None) -> Callable[[Schema | None], None]:
@@ -86,7 +86,7 @@ class Sources:
             metadata, current = state.metadata, state.metadata.current_snapshot_id
             if current is None:
                 return partial(_require_fit, contract, to_model(metadata.current_schema))
-            self._require_own_readable(state, pin_table(ref, metadata, current, self._reader))
+            self._require_table_readable(state, pin_table(ref, metadata, current, self._reader))
 
         def require_fit(target: Schema | None) -> None:
             names = () if target is None else target.names
@@ -113,7 +113,7 @@ class Sources:
                 )
             return self._require_readable(pin_files(manifest, data), bound.contract.product.domain)
         state, ref, metadata, snapshot_id = self._load_pinned(workload, bound.contract)
-        return self._require_own_readable(state, pin_table(ref, metadata, snapshot_id, self._reader))
+        return self._require_table_readable(state, pin_table(ref, metadata, snapshot_id, self._reader))
 
     def find_newest(self, workload: Workload, bound: BoundContract) -> int | None:
         """The id of the source's newest snapshot, to compare with the pinned one; None if it is unknown now."""
@@ -167,7 +167,7 @@ class Sources:
 
         return with_newer_columns(metadata, snapshot_id, newer, list_wanted)
 
-    def _require_own_readable(self, state: TableState, source: PinnedSource) -> PinnedSource:
+    def _require_table_readable(self, state: TableState, source: PinnedSource) -> PinnedSource:
         return self._require_readable(source, state.row.domain, *self._catalog.responses.places_of(state))
 
     def _require_readable(self, source: PinnedSource, domain: str, *own: Location) -> PinnedSource:
