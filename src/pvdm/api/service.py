@@ -152,7 +152,7 @@ class ClockConfirmed(ResponseModel):
 
 
 class Event(ResponseModel):
-    """One event of the step log: the kind of change, what changed (`subject`, `row_key`), and its values."""
+    """One event of the step log: the kind of change, what changed, and its values. A row's `subject` is its table."""
 
     event_id: DecimalText
     at: Micros

@@ -216,7 +216,7 @@ class JobView(ResponseModel):
 class ListedJob(JobView):
     """One job; `subject` is the id of an attempt, or of a workload that is published whole; empty for other jobs."""
 
-    kind: Literal["verify", "publish", "dispose", "settle"]  # dispose: clean up; settle: sign missing receipts
+    kind: Literal["verify", "publish", "dispose", "settle"]  # dispose: clean up; settle: finish what was interrupted
     subject: str
     table: str | None
     workload_id: str | None

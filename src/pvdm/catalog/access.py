@@ -104,7 +104,7 @@ class CatalogAccess:
 
     def require_not_own(self, place: Location) -> None:
         """Raise `location_reserved` if the place overlaps a place of the Steward's own files."""
-        if any(place.overlaps(own) or _lead_to_each_other(place, own) for own in self._own_places):
+        if any(place.overlaps(own) or _overlap_after_resolving(place, own) for own in self._own_places):
             raise Code.LOCATION_RESERVED(got=str(place)[:200])
 
     def require_readable(self, unit: Unit, folders: Sequence[Location], domain: str) -> None:
@@ -265,7 +265,7 @@ def require_free(unit: Unit, location: str, *, for_table: TableRow | None = None
         raise Code.LOCATION_TAKEN("another table lies there", got=location)
 
 
-def _lead_to_each_other(place: Location, other: Location) -> bool:
+def _overlap_after_resolving(place: Location, other: Location) -> bool:
     """Whether one of two local places lies in the other after links are resolved."""
     if (place.scheme, other.scheme) != ("file", "file"):
         return False

@@ -84,7 +84,7 @@ def open_catalog(
     vault = None if steward_places.vault is None else location_of(steward_places.vault)
 
     def readable_folders(uuid: str) -> tuple[Location, ...]:
-        """The Steward's folders with files that readers of the table need: all for the table except its quarantine."""
+        """The folders that the table's readers need: its published metadata, and its metadata and data in the vault."""
         copies = () if vault is None else (vault.child(uuid, VaultKind.METADATA), vault.child(uuid, VaultKind.DATA))
         return (published.child(uuid), *copies)
 

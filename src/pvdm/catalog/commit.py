@@ -92,7 +92,7 @@ def retry_if_row_changed(work: Callable[[], _T]) -> _T:
 
 
 class Commits:
-    """Makes commits. Only a restore, and a publication to an upstream (`target`), change a table in another way."""
+    """Makes commits. Only restores and publications to an upstream (`catalog.target`) change a table in another way."""
 
     def __init__(
         self, ledger: Ledger, clock: LedgerClock, files: MetadataFiles, states: States, access: CatalogAccess

@@ -2,9 +2,9 @@
 
 If that cannot be decided, nothing is deleted. Whether a purge would leave files is checked before the table is dropped.
 Files that could not be deleted afterwards are reported with the reason. Before the files are deleted, the manifests of
-other tables are searched for files in this place. A table of another domain is searched only if it lies outside its own
-domain's namespace folders, where only an operator can put it. Else one unreadable table could stop every purge. A
-dropped table of another domain in the place stops the purge, since it may be registered again.
+other tables are searched for files in this place. A table of another domain is not searched if it lies in a namespace's
+folder of that domain: otherwise one unreadable table could stop the purges of every domain. (Only an operator can put a
+table elsewhere.) A dropped table of another domain in the place stops the purge, since it may be registered again.
 """
 
 from __future__ import annotations

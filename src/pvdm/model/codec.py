@@ -99,7 +99,7 @@ Sha256: TypeAlias = Annotated[str, FieldType(Fields.text, check=require_sha256)]
 Random: TypeAlias = Annotated[str, FieldType(Fields.text, check=require_random)]
 DecimalText: TypeAlias = Annotated[int, FieldType(Fields.decimal, str, require_long)]
 JsonNumber: TypeAlias = Annotated[int, FieldType(Fields.number, check=require_number)]
-# Unlike DecimalText and JsonNumber, the next three check no range: they are for unsigned documents.
+# Unlike DecimalText and JsonNumber, the next three check no range. A signed document checks such a field itself.
 Count: TypeAlias = Annotated[int, FieldType(Fields.number)]
 UncheckedDecimalText: TypeAlias = Annotated[int, FieldType(Fields.decimal, str)]
 UncheckedDecimalTexts: TypeAlias = Annotated[tuple[int, ...], FieldType(Fields.decimals, write_decimals)]

@@ -17,7 +17,7 @@ _UNORDERED: Final = (PrimitiveType(Kind.BOOLEAN), PrimitiveType(Kind.UUID))
 _EQUALITY: Final = (ex.Operator.EQUAL, ex.Operator.NOT_EQUAL)
 _NAMES_SHOWN: Final = 20
 _INTEGERS: Final = frozenset({Kind.INT, Kind.LONG})
-# For the type of a parameter: the other column types whose literals can have the text of such a parameter.
+# By a parameter's type: the column types, besides this type, in which the parameter's text can be a literal.
 _SAME_TEXT: Final[dict[Kind, frozenset[Kind]]] = {
     Kind.INT: frozenset({Kind.LONG, Kind.FLOAT, Kind.DOUBLE, Kind.BINARY}),
     Kind.LONG: frozenset({Kind.INT, Kind.FLOAT, Kind.DOUBLE, Kind.BINARY}),

@@ -126,7 +126,7 @@ class FileSet(Document, title="the files"):
     removed: Annotated[tuple[str, ...], sorted_texts(0, FILES_MAX, each=require_text)] = ()
 
     def require_consistent(self) -> None:
-        """The added files are in order, and no path occurs twice, also not among added and removed files."""
+        """Added files are in order, no path occurs twice, and no removed path is both a staged and a published one."""
         published = [file.published_path for file in self.added]
         staged = [file.staged_path for file in self.added]
         require_sequence(published, "the added files", least=0, most=FILES_MAX)

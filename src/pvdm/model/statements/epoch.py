@@ -39,7 +39,7 @@ class EpochStatement(Document, title="the epoch statement"):
 class RestoreStatement(Document, title="the restore statement"):
     """A restore of the ledger: the log's size in the backup, the outside checkpoint, and the epoch that it begins.
 
-    Log entries: `refilled` came back from the archive, `missing` of them without their envelope; `lost` did not.
+    Numbers of log entries: `refilled` came from the archive, `missing` of these lack an envelope, `lost` are given up.
     """
 
     notary: Identity

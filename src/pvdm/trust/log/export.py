@@ -47,8 +47,8 @@ def export(storage: LogStorage, folder: FilePath, *, verify: bool = False) -> Ex
     old_size = 0 if old_note is None else _require_earlier(storage, old_note, target)
     new = dict.fromkeys(tiles_between(old_size, target.size))
     compared = tiles_between(0, target.size) if verify else _right_edge(target.size)
-    written = _write_tiles(storage, folder, new, durable=False)
-    written += _write_tiles(storage, folder, (tile for tile in compared if tile not in new), durable=True)
+    written = _write_tiles(storage, folder, new, existing_synced=False)
+    written += _write_tiles(storage, folder, (tile for tile in compared if tile not in new), existing_synced=True)
     if old_note != note:
         replace_durably(folder / CHECKPOINT_FILE, old_note, note)
         written += 1
@@ -86,8 +86,8 @@ def _right_edge(size: int) -> Iterator[Tile]:
         yield tile_at(size, level, (count - 1) // TILE_WIDTH)
 
 
-def _write_tiles(storage: LogStorage, folder: FilePath, tiles: Iterable[Tile], *, durable: bool) -> int:
-    """Write missing tiles and compare the others. `durable`: existing tiles were synced by an earlier export."""
+def _write_tiles(storage: LogStorage, folder: FilePath, tiles: Iterable[Tile], *, existing_synced: bool) -> int:
+    """Write missing tiles and compare the others. `existing_synced`: an earlier export has synced the existing ones."""
     written, unsynced = 0, set[FilePath]()
     for tile in tiles:
         path, data = folder / tile.path, tile_bytes(storage, tile)
@@ -99,10 +99,10 @@ def _write_tiles(storage: LogStorage, folder: FilePath, tiles: Iterable[Tile], *
             if path.read_bytes() != data:
                 expected = f"{tile.path} as the log has it"
                 raise Code.TILE_INVALID(reason="export_conflict", expected=expected, got="other bytes")
-            if durable:
+            if existing_synced:
                 continue
         unsynced.add(path.parent)
-    # Unless `durable`, also the folders of existing tiles: a crashed export may not have synced their names.
+    # Unless `existing_synced`, also the folders of existing tiles: a crashed export may not have synced their names.
     for parent in unsynced:
         sync_folder(parent)
     return written

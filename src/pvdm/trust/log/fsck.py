@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.serialization import load_der_public_key
 
 from pvdm.errors import Code, VerificationError
 
-_NOTE_BYTES: Final = 131_072  # the limits of a signed note: its size, and below, its lines by kind
+_NOTE_BYTES: Final = 131_072  # the most bytes of a signed note; the next two limit its lines, by kind
 _SIGNATURE_LINES: Final = 64
 _EXTENSION_LINES: Final = 16
 _BUNDLE_BYTES: Final = 256 * (2 + 65_535)  # 256 entries, each after two bytes of length

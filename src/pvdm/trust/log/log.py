@@ -45,7 +45,7 @@ class AppendedEntries:
 
 @dataclass(frozen=True, slots=True)
 class PreparedAppend:
-    """Entries (`leaves`) with their hashes and signed checkpoint, for a log of exactly `index` entries, not stored."""
+    """An append to store: entries (`leaves`), hashes and signed checkpoint, for a log of exactly `index` entries."""
 
     index: int
     leaves: tuple[bytes, ...]

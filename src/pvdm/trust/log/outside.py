@@ -88,7 +88,7 @@ class FileOutsideCheckpoint:
         return found
 
     def store(self, newest: SignedCheckpoint) -> None:
-        """Replace the stored checkpoint durably. `newest` must continue it (`checkpoint_goes_back`, `log_forked`)."""
+        """Replace the stored checkpoint durably. Refuses a smaller one, and one of the same size with another root."""
         opened = open_checkpoint(newest.note, origin=self._origin, keys=self._keys())
         if opened != newest:
             message = "the note does not say what the checkpoint says"
