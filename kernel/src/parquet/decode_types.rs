@@ -47,8 +47,8 @@ pub fn choose_decode_types(
     fields.into()
 }
 
-/// The type of a decimal at the width in which the file stores it. Returns `None` if the decimal does not fit the
-/// schema; the closed list of casts then handles it.
+/// The type of a decimal at the width in which the file stores it. Returns `None` if that is more than 64 bits, or if
+/// the decimal does not fit the schema; `canonical::bind` then casts or refuses it.
 pub fn narrow_decimal(field: &Field, of_file: &ArrowField, physical: Physical) -> Option<DataType> {
     let Type::Decimal { precision, scale, declared: None } = &field.slot.kind else { return None };
     let DataType::Decimal128(given_precision, given_scale) = *of_file.data_type() else { return None };

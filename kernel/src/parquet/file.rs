@@ -81,7 +81,7 @@ impl ParquetFile {
 
     /// The rows in the requested columns that the file has. Other columns are not decoded.
     pub fn batches(&self) -> Result<Batches> {
-        require_found_by_splits(&self.data, self.footer.metadata(), self.request.parts_from())?;
+        require_found_by_splits(&self.data, self.footer.metadata(), self.request.first_split_start())?;
         if self.request.claims_checked {
             self.require_claims()?;
         }
@@ -338,8 +338,8 @@ fn to_pairs(sizes: &BTreeMap<i32, i64>) -> Vec<Value> {
     sizes.iter().map(|(id, size)| json!([id, size])).collect()
 }
 
-/// Whether a decimal of the file has another precision than the schema says. Such a decimal is decoded plainly, because
-/// readers that widen it need every value.
+/// Whether a decimal of the file has another precision than the schema says. Such a decimal is decoded as Decimal128,
+/// because the caller of `batches` casts it to the schema's precision.
 fn is_widened(field: &Field, of_file: &ArrowField) -> bool {
     match (&field.slot.kind, of_file.data_type()) {
         (Type::Decimal { precision, .. }, DataType::Decimal128(given, _)) => given != precision,

@@ -78,7 +78,7 @@ impl Request {
     }
 
     /// `parts_from` as a position in the file; 0 for a negative number.
-    pub fn parts_from(&self) -> usize {
+    pub fn first_split_start(&self) -> usize {
         usize::try_from(self.parts_from).unwrap_or(0)
     }
 
@@ -126,12 +126,12 @@ mod tests {
     fn fields_that_are_absent_have_their_defaults() {
         let request = Request::parse("{}").unwrap();
         assert!(request.footer_published && !request.claims_checked && request.buckets.is_empty());
-        assert_eq!((request.rows_max(), request.parts_from()), (None, 0));
+        assert_eq!((request.rows_max(), request.first_split_start()), (None, 0));
     }
 
     #[test]
     fn numbers_below_zero_set_no_limit_and_no_part() {
         let request = Request::parse(r#"{"rows_max":-1,"parts_from":-1}"#).unwrap();
-        assert_eq!((request.rows_max(), request.parts_from()), (None, 0));
+        assert_eq!((request.rows_max(), request.first_split_start()), (None, 0));
     }
 }

@@ -160,7 +160,7 @@ fn resolve_type(
                 None => Ok(Shape::AsIs),
             }
         }
-        // The closed list of casts refuses a type that does not fit, and names both types.
+        // A type that may not be cast is refused when it is bound (`canonical::bind`), with an error that names both.
         _ => Ok(Shape::AsIs),
     }
 }

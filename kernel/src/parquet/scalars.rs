@@ -36,8 +36,8 @@ pub fn trim_sign_bytes(bytes: &[u8]) -> Vec<u8> {
     bytes[first..].to_vec()
 }
 
-/// The values of a column in the unit of its target type, for all types that the closed list of casts accepts and files
-/// can hold.
+/// The values of a column in the unit of its target type. Covers every type of a file that may be cast to a type which
+/// Iceberg's bucket transform takes.
 pub enum Scalars<'a> {
     /// Numbers, and the factor that converts them to the unit of the target.
     Integers(Numbers<'a>, i64),

@@ -45,7 +45,7 @@ impl Claims<'_> {
     }
 
     /// Refuses a first page without values inside lists and maps, which PyArrow takes for the end of the column. For
-    /// other columns every storage requires this.
+    /// columns outside lists and maps, `require_unambiguous` refuses such a page also if no consumer reads the footer.
     pub fn require_first_pages_with_values(&self) -> Result<()> {
         for group in 0..self.metadata.num_row_groups() {
             if self.metadata.row_group(group).num_rows() == 0 {

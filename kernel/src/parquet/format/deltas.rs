@@ -10,7 +10,7 @@ const LONG_WIDTH_MAX: u8 = 64;
 /// Java reads the counts of the header as signed 32-bit numbers, and overflows for larger ones.
 const COUNTED_MAX: u64 = i32::MAX as u64;
 
-/// Whether delta-encoded values have their one accepted form: every number as short as possible, and exactly `count`
+/// Whether delta-encoded values have their one accepted form: every varint as short as possible, and exactly `count`
 /// values. True for other encodings.
 pub fn has_one_form(data: &[u8], encoding: Encoding, physical: Physical, count: u64) -> bool {
     let found = match encoding {

@@ -231,7 +231,7 @@ struct ChunkSizes {
     /// The memory of the largest data page, and of the dictionary.
     largest: u64,
     dictionary: u64,
-    /// The most bytes per value of any page, each on average over the page.
+    /// The average size of a value in a page, in bytes; the largest of all pages.
     densest: u64,
 }
 

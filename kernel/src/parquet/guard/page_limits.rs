@@ -1,5 +1,5 @@
-//! Measures for limits that need decompressed pages: sizes that differ from the declared ones, long dictionary values,
-//! values that grow when they are decoded, and long rows.
+//! Measures decompressed pages for the limits that headers cannot show: sizes that differ from the declared ones, long
+//! dictionary values, values that grow when they are decoded, and long rows.
 
 use crate::error::{Fault, Result};
 use crate::parquet::format::deltas::sum_lengths;
