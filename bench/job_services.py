@@ -12,7 +12,7 @@ from pvdm.verify.job import Tools
 
 
 def job_services_of(notary: Notary) -> tuple[JobServices, Tools]:
-    """The services and tools, as the Steward's own jobs have them; nothing is cleaned up after an attempt."""
+    """The services and tools, as the Steward's own jobs have them; only a call of `disposal` cleans up."""
     files = Files(notary.stores)
     vault = Vault(notary.config.catalog.vault, notary.stores)
     tools = Tools(files, notary.handles, notary.keys, vault)

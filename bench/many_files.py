@@ -34,20 +34,20 @@ def commit_first_snapshot(
     grant: Grant,
     table: tuple[Levels, str],
     files: Sequence[DataFile],
-    of_a_manifest: int,
+    files_per_manifest: int,
     now_ms: int,
 ) -> None:
-    """Commit the first snapshot of `main`: all these files, with `of_a_manifest` files in each manifest."""
+    """Commit the first snapshot of `main` with all these files; each manifest has `files_per_manifest` of them."""
     levels, name = table
     metadata = catalog.tables.load(grant, levels, name).metadata
     home = Path(parse_location(metadata.location).local) / "metadata"
     home.mkdir(parents=True, exist_ok=True)
     header = header_of(metadata, metadata.default_spec_id, ManifestContent.DATA)
     listed: list[ManifestFile] = []
-    for at in range(0, len(files), of_a_manifest):
+    for at in range(0, len(files), files_per_manifest):
         entries = [
             ManifestEntry(status=EntryStatus.ADDED, data_file=file, snapshot_id=FIRST_SNAPSHOT)
-            for file in files[at : at + of_a_manifest]
+            for file in files[at : at + files_per_manifest]
         ]
         written = write_manifest(header, entries)
         path = home / f"m{at}.avro"

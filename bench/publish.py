@@ -40,7 +40,7 @@ class Shape:
 
     name: str
     files: int
-    of_a_manifest: int
+    files_per_manifest: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +89,7 @@ class MeasuredSteward:
     def __init__(self, bench: Bench, shapes: Sequence[Shape]) -> None:
         self._bench = bench
         self._scene = bench.scene
+        # `House` is the tests' Steward with protected tables; only its publishing service is used here.
         self._publishing: Publishing = House(bench.scene.stand, bench.scene).publishing()
         for shape in shapes:
             self._create_table(shape)
@@ -100,7 +101,7 @@ class MeasuredSteward:
         place = Path(parse_location(bench.state(shape.name).metadata.location).local)
         files = link_files(write(place / "data" / "0.parquet", [(-1, "old", None)]), shape.files)
         table, now_ms = (SALES, shape.name), scene.now // 1_000
-        commit_first_snapshot(scene.notary.catalog, scene.grant(), table, files, shape.of_a_manifest, now_ms)
+        commit_first_snapshot(scene.notary.catalog, scene.grant(), table, files, shape.files_per_manifest, now_ms)
         scene.protect(scene.protection(shape.name, contract=contract(shape.name)))
         scene.stand.time.pass_by(SECOND)
 

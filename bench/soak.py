@@ -59,7 +59,11 @@ TINY: Final = Sizes(
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """The mean cost of one publication in a window; bytes are those that the Steward wrote to files."""
+    """The cost of one publication in a window: means, except for the medians `p50_ms` and `reference_ms`.
+
+    `written_bytes` went to files; `kept_metadata_bytes` is how much the metadata files together grew. `rss_mb` is the
+    memory after the window.
+    """
 
     cpu_ms: float
     client_cpu_ms: float

@@ -22,7 +22,7 @@ from pvdm.physical.small import SmallStager
 from tests.support.gate.approvals import SALES
 from tests.support.verify.attempts import RAW, SCHEMA, arrow, write
 
-PLAIN = Shape("plain", FEW.files, FEW.of_a_manifest)
+PLAIN = Shape("plain", FEW.files, FEW.files_per_manifest)
 
 
 @dataclass(slots=True)
@@ -48,7 +48,7 @@ class Commits:
         place = Path(parse_location(catalog.tables.load(grant, levels, shape.name).metadata.location).local)
         files = link_files(write(place / "data" / "0.parquet", rows), shape.files)
         now_ms = time.time_ns() // 1_000_000
-        commit_first_snapshot(catalog, grant, (levels, shape.name), files, shape.of_a_manifest, now_ms)
+        commit_first_snapshot(catalog, grant, (levels, shape.name), files, shape.files_per_manifest, now_ms)
 
     def plain(self, number: int) -> float:
         """Seconds to commit one data file, which is written before: load, manifest, list and commit, over REST."""

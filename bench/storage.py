@@ -112,6 +112,7 @@ class MeasuredSteward:
 
     def __init__(self, bench: Bench, sizes: Sizes) -> None:
         self._bench = bench
+        # `House` is the tests' Steward with protected tables; only its publishing service is used here.
         self._publishing = House(bench.scene.stand, bench.scene).publishing()
         folder = bench.folder / "lineitem"
         folder.mkdir()
