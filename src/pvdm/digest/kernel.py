@@ -148,7 +148,7 @@ class BucketDifferences:
     """The first pass of a search for wrong rows. Rows go to buckets by the hash of their identity.
 
     A bucket is the difference of intended and staged rows, as a sum of hashes. Each thread has its own buckets; `merge`
-    adds them up. The key is for one search, so no hash can be compared with a digest.
+    adds them up. The key is random and for one search only. The hashes are not those of the digests.
     """
 
     def __init__(self, plan: Plan, key: bytes, bits: int) -> None:

@@ -16,7 +16,7 @@ _WAIT_SECONDS: Final = 1.0
 
 def share(pieces: Iterable[_T], workers: Sequence[Callable[[_T], None]]) -> None:
     """Give each piece, in order, to a free worker. Several workers run in threads. After an error no piece is begun."""
-    # `stopped` is a list and not an Event: a signal while an Event is set can leave its lock taken.
+    # `stopped` is a list and not an Event, because a signal that interrupts `Event.set` can leave its lock taken.
     remaining, lock, stopped = iter(pieces), threading.Lock(), list[bool]()
 
     def drain(worker: Callable[[_T], None]) -> None:

@@ -132,7 +132,7 @@ class Story:
         def build(_spark: object, chunk: Chunk) -> DataFrame:
             with self.lake.steward.as_role(Role.PRODUCER, DOMAIN) as client:
                 for attempt in client.workload(SECOND_WORKLOAD).attempts:
-                    if attempt.waiting:
+                    if attempt.waiting:  # proved, and waits for the other chunk
                         swap_bytes(attempt, Stores(self.lake.steward.notary.config.s3))
             return chunk.rows()
 
