@@ -147,7 +147,7 @@ class TransactionConnection:
         try:
             if self._connection is not None:
                 if self._connection.in_transaction():
-                    self._connection.rollback()  # first: after a `close` that failed half way, `_discard` fails too
+                    self._connection.rollback()  # before `close`: if `close` fails half way, `_discard` fails too
                 self._connection.close()
             elif self._pooled.is_valid:
                 with self._convert_driver_errors():

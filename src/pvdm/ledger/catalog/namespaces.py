@@ -43,8 +43,8 @@ class Namespace:
 def create(unit: Unit, levels: Levels, *, domain: str, properties: Mapping[str, str]) -> Namespace:
     """Add a namespace. Raises `namespace_exists`, and `name_of_table` or `name_of_view` if its name is taken.
 
-    Engines read `a.b.c` as the table `c` of the namespace `a.b`. Only without one it is a part of the table `a.b`: a
-    branch, a tag or a metadata table. So a namespace beside a table could show other rows in place of the table's.
+    Engines read `a.b.c` as the table `c` of the namespace `a.b`. If there is no such table, they read it as a part of
+    the table `a.b`: a branch, a tag or a metadata table. So a namespace `a.b` could show other rows in its place.
     """
     unit.lock_name("namespaces")
     home = find(unit, levels[:-1])

@@ -181,7 +181,7 @@ def list_newest_overrides(unit: Unit, *, domain: str | None = None) -> list[Stor
 
 
 def find_live_override(unit: Unit, fail_proof_id: str) -> str | None:
-    """The id of the FAIL proof's override whose nonce is not ABORTED, or None; of several, of the last to expire."""
+    """The id of the FAIL proof's override whose nonce is not ABORTED (of several, the last to expire), or None."""
     of_proof = _select_overrides().where(overrides.c.fail_proof_id == fail_proof_id)
     of_proof = of_proof.where(nonce_table.c.state != NonceState.ABORTED)
     row = unit.row(of_proof.order_by(overrides.c.expires_micros.desc(), overrides.c.override_id).limit(1))

@@ -1,6 +1,6 @@
 """Restores from a backup, and what a restored ledger lacks: claims and published chunks of the lost time.
 
-The lost time is the time between backup and restore. Until a restore has finished, nothing else runs on the ledger.
+The lost time is the time between the backup and the loss of the ledger. Nothing else runs on it during a restore.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ def has_claim(unit: Unit, workload_id: str, target: str) -> bool:
 
 
 def put_lost_claim(unit: Unit, receipt_id: str, workload_id: str, *, target: str) -> None:
-    """Note that the receipt's workload may have claimed any part of the target."""
+    """Note that the workload may have claimed any part of the target. `receipt_id` may be a proof's."""
     unit.insert_new(
         lost_claims,
         receipt_id=ids.require_sha256(receipt_id, "receipt id"),
@@ -191,7 +191,7 @@ def list_used_chunks(unit: Unit, workload_id: str) -> list[UsedChunk]:
 
 
 def require_not_published_in_lost_time(unit: Unit, workload_id: str) -> None:
-    """Raise `workload_spent` if a receipt of the lost time names the workload."""
+    """Raise `workload_spent` if a chunk of the workload was, or may have been, published in the lost time."""
     used = list_used_chunks(unit, workload_id)
     if used:
         raise used_workload_error(workload_id, f"chunk {used[0].chunk_id} as snapshot {used[0].snapshot_id}")

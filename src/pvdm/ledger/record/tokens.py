@@ -137,7 +137,7 @@ def find_issued(unit: Unit, secret_sha256: str, *, parent: Grant, attempt_id: st
 
 
 def check(unit: Unit, token: BearerToken, *, now_micros: int) -> Grant:
-    """What the token allows. Raises if the token is unknown, revoked, rotated or expired, or one it is derived from."""
+    """What the token allows. Raises if it, or a token it is derived from, is unknown, revoked, rotated or expired."""
     # The look-up is by hash, so its timing reveals nothing about the text of a token.
     row = unit.row(_BY_SECRET, of_secret=token.sha256)
     if row is None:
@@ -170,7 +170,7 @@ def find_newest_successor(unit: Unit, grant: Grant) -> Grant:
 
 
 def require_live(grant: Grant, now_micros: int) -> None:
-    """Raise `token_revoked`, `token_rotated` or `token_expired`. A token replaced at once is rotated at any time."""
+    """Raise `token_revoked`, `token_rotated` or `token_expired`. An `ended` token counts as rotated at any time."""
     _require_unrevoked(grant)
     if grant.replaced_micros is not None and (grant.ended or grant.replaced_micros <= now_micros):
         raise Code.TOKEN_ROTATED(token_id=grant.token_id, successor_id=str(grant.successor_id))

@@ -140,7 +140,7 @@ announced_attempts: Final = schema.table(
     Index("announced_attempts_attempt_id", "attempt_id"),
 )
 
-# Snapshots that `main` of an upstream's protected table may have. `facts_sha256`: hash of what readers use of one;
+# Snapshots that `main` of an upstream's protected table may have. `facts_sha256`: hash of the facts that readers use;
 # `structure_sha256`: hash of the table's structure (schemas, partition specs and more) when the row was written.
 known_snapshots: Final = schema.table(
     "known_snapshots",

@@ -93,7 +93,7 @@ receipts: Final = schema.table(
     Index("receipts_workload_id", "workload_id"),
 )
 
-# Chunks that were published in the time lost by a restore, by their receipts: the workload ids cannot be used again.
+# Chunks that were, or may have been, published in the lost time (docs/restore.md). Their workload ids are used up.
 used_chunks: Final = schema.table(
     "used_chunks",
     *schema.text_columns("workload_id", "chunk_id", primary_key=True),
@@ -177,7 +177,7 @@ restores: Final = schema.table(
     schema.time_column(),
 )
 
-# Receipts of the time lost by a restore whose claims are lost too. Such a claim may cover any part of the target.
+# Publications of the lost time whose claims are lost: each may have claimed any part of its target.
 lost_claims: Final = schema.table(
     "lost_claims",
     schema.text_column("receipt_id", ForeignKey("statements.statement_id"), primary_key=True),

@@ -74,7 +74,7 @@ def require_manifests(bound: Mapping[str, str], manifests: Iterable[tuple[str, s
 
 
 def require_taken_over(kept: Sequence[ManifestFile], found_sha256: str | None) -> str:
-    """The first publication since a protection keeps no older manifest. Returns the hash of those that it took over."""
+    """The first publication after a protection lists no older manifest: it copies their entries. Returns their hash."""
     if kept or found_sha256 is None:
         message = "the snapshot carries over manifests that no receipt binds"
         expected = "manifests that the Steward wrote, and the hash of those that it found"

@@ -18,7 +18,7 @@ _P = ParamSpec("_P")
 
 
 class Standing(Enum):
-    """The audit's result for one snapshot. Without a proof, BEFORE (the first protection) and IN_GAP are allowed."""
+    """The audit's result for one snapshot. BEFORE (the first protection) and IN_GAP need no proof."""
 
     OK = "ok"
     BREAK_GLASS = "break-glass"

@@ -238,7 +238,7 @@ class Walk:
     def _require_bound_manifests(
         self, each: WalkedSnapshot, own: ManifestList, before: ManifestList | None, kept: Sequence[ManifestFile]
     ) -> None:
-        """The receipt binds every listed manifest, and those of a parent without a receipt, which were taken over."""
+        """The receipt binds every listed manifest, and also the parent's manifests if the parent has no receipt."""
         parent, seen = self._find_parent(each), self.files.seen
         with each.notes.collect(changed=True):
             bound = checks.require_manifest_hashes(own)

@@ -123,7 +123,7 @@ class _Swap:
             found_sha256=found_sha256,
         )
         if made.found_sha256 is not None:
-            # The entries of older manifests were taken over. Check 9 must hold for the bytes that were read for that.
+            # Entries of manifests that others wrote were copied. Check 9 must hold for the bytes that were copied.
             checks_table.check_9_boundary(self._signed, metadata, reader)
         for file in made.files:
             self._written.append(file.location)
@@ -154,12 +154,12 @@ class _Swap:
         return expired_history(base.metadata, now_ms, held=without_receipt)
 
     def check_in_transaction(self, unit: Unit, row: TableRow) -> LedgerChanges:
-        """Repeat checks 2, 5 and 6, and check the nonces. Returns the ledger's changes; to apply them ends check 12."""
+        """Repeat checks 2, 5 and 6, and check the nonces. Applying the returned changes makes the rest of check 12."""
         base, made = expect(self._tried, "a target calls `make_snapshot` first")
         signed = self._signed
         now = max(unit.at_micros, self._gate.clock.now_micros())
         # Both raise `table_moved`, and the target tries again. While this process paused, a cleanup can have scheduled
-        # the written files for deletion, and a publication that is to expire can have no receipt yet.
+        # the written files for deletion. And no snapshot may expire whose publication still lacks its receipt.
         tables.require_not_scheduled_for_deletion(unit, [file.name for file in made.files])
         receipts.require_receipts(unit, base.row.table_uuid, self._expired)
         checks_statements.check_2_again(signed, unit, now=now)

@@ -93,7 +93,7 @@ class Part:
     """One chunk: its attempt, every notary's proof for its nonce, and the manifest entries that verification built."""
 
     attempt: Attempt
-    nonce: str  # for which the entries were stored, like the next field
+    nonce: str  # of the stored verification result that `core_sha256` and `files` are from
     core_sha256: str  # of the core: the part of a proof on which all notaries must agree
     proofs: tuple[LoggedEnvelope, ...]
     files: tuple[DataFile, ...]  # the entries, by their published paths

@@ -59,7 +59,7 @@ def make_publication(
 
 
 def require_as_found(bound: str | None, found: str | None) -> None:
-    """What is taken over has the bytes bound by the protection. Without one of the two hashes nothing is compared."""
+    """The manifests that were taken over have the hash that the protection binds. A missing hash is not compared."""
     if bound is not None and found is not None and bound != found:
         raise Code.PUBLISHED_FILE_CHANGED(reason="found_manifests_changed", expected=bound, got=found)
 
