@@ -238,6 +238,11 @@ def test_events_are_read_in_pages(unit: Unit) -> None:
     assert events.page(unit, after=whole[1].event_id, count=3) == whole[2:5]
 
 
+def test_an_event_is_found_by_a_value_that_is_not_ascii(unit: Unit) -> None:
+    events.note(unit, "clock_confirmed", "clock", "1", {"operator": "Jürgen"})
+    assert [each.row_key for each in events.page(unit, about="Jürgen")] == ["1"]
+
+
 def test_a_proof_comes_back_as_it_was_stored(unit: Unit) -> None:
     record = put_proof(unit)
     assert (proofs.get(unit, record.proof_id), proofs.get_envelope(unit, record.proof_id)) == (record, b"envelope")

@@ -62,7 +62,7 @@ def history(unit: Unit, subject: str, row_key: str, *, after: int = 0, count: in
 
 
 def page(unit: Unit, *, after: int = 0, count: int = EVENTS_PAGE_MAX_ROWS, about: str | None = None) -> list[Event]:
-    """The next events after an event id, oldest first. With `about`, only those with this row key or a value of it.
+    """The next events after an event id, oldest first. With `about`, only those with it as row key or as a value.
 
     On PostgreSQL ids are assigned before the commit, so a lower id may appear after a higher one was read. A client
     that follows the events reads a few ids again each time.
@@ -70,7 +70,7 @@ def page(unit: Unit, *, after: int = 0, count: int = EVENTS_PAGE_MAX_ROWS, about
     limit = min(count, EVENTS_PAGE_MAX_ROWS)
     wanted = select(events).where(events.c.event_id > after)
     if about is not None:
-        value = json.dumps(about)
+        value = json.dumps(about, ensure_ascii=False)  # as the events are stored
         has_value = [column.contains(value, autoescape=True) for column in (events.c.old, events.c.new)]
         wanted = wanted.where(or_(events.c.row_key == about, *has_value))
     return [_to_event(row) for row in unit.rows(wanted.order_by(events.c.event_id).limit(limit))]
