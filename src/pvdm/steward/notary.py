@@ -76,7 +76,7 @@ class Notary(Pipeline):
         checks: list[Callable[[], object]] = [
             self.clock.now_micros,
             lambda: require_root_current(self.trust.current(), self.clock.trusted_micros()),
-            lambda: self.trust.require_trusted(self.keys.epoch_for(None)),
+            lambda: self.trust.require_trusted(self.keys.epoch_for(None)),  # the active epoch
             self.recorder.require_consistent,
             *bucket_checks,
             self.folders.require,
@@ -277,8 +277,9 @@ def _build(config: StewardConfig, ledger: Ledger, clock: LedgerClock, keys: KeyS
 def _open_catalog(config: StewardConfig, ledger: Ledger, clock: LedgerClock, stores: Stores) -> Catalog:
     catalog = config.catalog
     # No table may lie where the Steward keeps its other files.
-    reserved: list[ConfiguredPath | None] = [config.outside_at or config.outside_path, ledger.file]
-    reserved += [config.archive_at or config.archive, config.keys.path if isinstance(config.keys, FileKeys) else None]
+    reserved: list[ConfiguredPath | None] = [config.outside_store_location or config.outside_path, ledger.file]
+    reserved.append(config.archive_store_location or config.archive)
+    reserved.append(config.keys.path if isinstance(config.keys, FileKeys) else None)
     other_places = tuple(each for each in reserved if each is not None)
     return open_catalog(
         ledger,
@@ -297,7 +298,8 @@ def _bucket_health(config: StewardConfig) -> StoreHealth | None:
     if config.s3 is None:
         return None
     catalog = config.catalog
-    places = (parse_location(catalog.warehouse), catalog.metadata, catalog.vault, config.outside_at, config.archive_at)
+    log_places = (config.outside_store_location, config.archive_store_location)
+    places = (parse_location(catalog.warehouse), catalog.metadata, catalog.vault, *log_places)
     locations = [each for each in places if isinstance(each, Location)]
     return StoreHealth(config.s3, [each.authority for each in locations if each.scheme == "s3"])
 
@@ -315,7 +317,7 @@ def _folder_health(config: StewardConfig, ledger: Ledger) -> FolderHealth:
 
     # Each folder, and whether it must exist. For the first two, other checks find a missing checkpoint or ledger.
     folders: list[tuple[ConfiguredPath | None, Callable[[], bool]]] = [
-        (None if config.outside_at is not None else config.outside_path.parent, lambda: False),
+        (None if config.outside_store_location is not None else config.outside_path.parent, lambda: False),
         (None if ledger.file is None else ledger.file.parent, lambda: False),
     ]
     only_read: set[Path] = set()

@@ -133,8 +133,8 @@ def scene(s3_server: S3Server) -> Iterator[Scene]:
         return replace(
             config,
             s3=s3_server.steward,
-            outside_at=parse_location(f"{root}/outside/checkpoint"),
-            archive_at=parse_location(f"{root}/archive"),
+            outside_store_location=parse_location(f"{root}/outside/checkpoint"),
+            archive_store_location=parse_location(f"{root}/archive"),
         )
 
     with memory_folder() as folder, stand_at(folder, changed=changed) as stand:
@@ -197,5 +197,8 @@ def test_the_configuration_names_places_in_the_store(tmp_path: Path) -> None:
         '[keys]\nhome = "file"\npath = "keys"\n[s3]\nregion = "eu-central-1"\n'
     )
     config = load_config(path)
-    assert (str(config.outside_at), str(config.archive_at)) == ("s3://kept/checkpoint", "s3://kept/a")
+    assert (str(config.outside_store_location), str(config.archive_store_location)) == (
+        "s3://kept/checkpoint",
+        "s3://kept/a",
+    )
     assert config.s3 == S3Settings("eu-central-1")

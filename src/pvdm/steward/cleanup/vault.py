@@ -39,8 +39,8 @@ def local_folders(config: StewardConfig, ledger_file: Path | None) -> dict[str, 
     """The Steward's folders on this machine, by purpose; object stores and database servers are left out."""
     places: dict[str, ConfiguredPath | None] = {
         "ledger": None if ledger_file is None else ledger_file.parent,
-        "outside": config.outside_at or config.outside_path.parent,
-        "archive": config.archive_at or config.archive,
+        "outside": config.outside_store_location or config.outside_path.parent,
+        "archive": config.archive_store_location or config.archive,
         "temporary": Path(tempfile.gettempdir()),
         "warehouse": parse_location(config.catalog.warehouse),
         "metadata": config.catalog.metadata,

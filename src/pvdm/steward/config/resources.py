@@ -29,7 +29,8 @@ PASSPHRASE_FILE_MAX_BYTES: Final = 4_096
 def open_mounts(configured: Sequence[UpstreamConfig], store: S3Settings | None = None) -> tuple[Mount, ...]:
     """Make a client for each upstream catalog, and send no request. A Glue catalog's files are read from `store`."""
     return tuple(
-        Mount(each.name, each.namespace, each.there, _open_upstream(each, store), each.places) for each in configured
+        Mount(each.name, each.namespace, each.upstream_root, _open_upstream(each, store), each.places)
+        for each in configured
     )
 
 
@@ -95,10 +96,10 @@ def _read_passphrase(path: Path) -> Passphrase:
 
 def outside_file(config: StewardConfig) -> FilePath:
     """The file of the outside checkpoint."""
-    return path_at(config.outside_at or config.outside_path, Stores(config.s3))
+    return path_at(config.outside_store_location or config.outside_path, Stores(config.s3))
 
 
 def archive_folder(config: StewardConfig) -> FilePath | None:
     """The folder of the archive, if there is one."""
-    place = config.archive_at or config.archive
+    place = config.archive_store_location or config.archive
     return None if place is None else path_at(place, Stores(config.s3))

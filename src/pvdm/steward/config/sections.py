@@ -93,14 +93,14 @@ def _spark_error(what: str, expected: str, got: str) -> PvdmError:
 
 @dataclass(frozen=True, slots=True)
 class UpstreamConfig:
-    """An upstream catalog: its namespaces below `there` are served below `namespace` of the Steward's catalog.
+    """An upstream catalog. Its namespaces below `upstream_root` appear in the Steward's catalog below `namespace`.
 
     Its tables must lie below one of `places`; without places, wherever no other table and no file of the Steward is.
     """
 
     name: str
     namespace: tuple[str, ...]
-    there: tuple[str, ...]
+    upstream_root: tuple[str, ...]  # the field `there` of steward.toml
     settings: RestUpstreamConfig | GlueSettings
     places: tuple[Location, ...] = ()
 

@@ -140,8 +140,8 @@ class StewardConfig:
     vending: VendingSettings | None = None
     spark: SparkSettings | None = None
     # If the outside checkpoint or the archive is in an object store, its location; it replaces the path above.
-    outside_at: Location | None = None
-    archive_at: Location | None = None
+    outside_store_location: Location | None = None
+    archive_store_location: Location | None = None
 
 
 class _FileKeys(sections.StrictSection):
@@ -238,8 +238,8 @@ def _make_config(parsed: _ConfigFile, folder: Path) -> StewardConfig:
         ledger_url=_make_ledger_url(parsed.ledger, folder),
         keys=_make_keys_config(parsed.keys, folder),
         outside_path=folder / parsed.outside,
-        outside_at=_object_location(parsed.outside, parsed.s3),
-        archive_at=None if parsed.archive is None else _object_location(parsed.archive, parsed.s3),
+        outside_store_location=_object_location(parsed.outside, parsed.s3),
+        archive_store_location=None if parsed.archive is None else _object_location(parsed.archive, parsed.s3),
         isolation=Isolation(parsed.isolation),
         development=parsed.development,
         archive=_join_path(folder, parsed.archive),

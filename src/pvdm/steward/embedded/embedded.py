@@ -290,8 +290,8 @@ def _apply_store(config: StewardConfig, path: Path, store: StoreFile | None) -> 
         return config
     text = _config_text(path, config.notary, config.outside_path, store, development=config.development)
     was_interrupted = config.trust_root_sha256 is None
-    # A configuration with `outside_at` was edited, and writing it again would lose that.
-    if was_interrupted and config.outside_at is None:
+    # A configuration with `outside_store_location` was edited, and writing it again would lose that.
+    if was_interrupted and config.outside_store_location is None:
         return _write_config(path, text, store)
     require_same_store(config, parse_config(text, path, named_in_errors=store.path), store, path)
     return config
