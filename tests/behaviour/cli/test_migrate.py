@@ -13,10 +13,10 @@ from pvdm.api.protection import TargetView
 from pvdm.errors import InputError
 from pvdm.metadata.gate.state import table_metadata
 from pvdm.model import canonical_json
-from pvdm.model.statements.migration import Migration
+from pvdm.model.statements.migration import Migration, contract_sha256
 from pvdm.trust.statement import read_unchecked
 from tests.behaviour.cli.house import REASON, House, protect_orders
-from tests.support.gate.approvals import CONTRACT, HASH, OTHER_HASH
+from tests.support.gate.approvals import CONTRACT, HASH, OTHER_CONTRACT, OTHER_HASH
 
 CHANGES: dict[str, tuple[tuple[str, ...], str]] = {
     "a column added": (("--add-column", "channel:string"), "+ column channel: string, optional, id 4"),
@@ -129,6 +129,45 @@ def test_a_forbidden_change_cannot_be_proposed(house: House, tmp_path: Path) -> 
         (tmp_path / "updates.json").write_text(json.dumps([update]))
         found[name] = house.propose("--updates", "updates.json", "--json").error
     assert found == {name: code for name, (_, code) in FORBIDDEN.items()}
+
+
+UNFIT_CONTRACTS: dict[str, tuple[str, tuple[int, str]]] = {
+    "an unknown key": (OTHER_CONTRACT.replace("[id]", "[number]"), (2, "projection_column_unknown")),
+    "another target": (OTHER_CONTRACT.replace("sales.orders", "sales.returns"), (5, "contract_of_other_table")),
+    "another domain": (OTHER_CONTRACT.replace("domain: sales", "domain: risk"), (5, "contract_of_other_domain")),
+    "an unknown partition": (
+        OTHER_CONTRACT.replace("operation: append", "operation: overwrite\n  partition: {week: 2}"),
+        (2, "partition_unknown"),
+    ),
+}
+
+
+def test_a_contract_that_the_steward_would_refuse_is_not_proposed(house: House, tmp_path: Path) -> None:
+    protect_orders(house)
+    found = {}
+    for name, (text, _) in UNFIT_CONTRACTS.items():
+        (tmp_path / "orders-2.yaml").write_text(text)
+        refused = house.propose("--contract", "orders-2.yaml", "--json")
+        found[name] = (refused.code, refused.error)
+    assert found == {name: refusal for name, (_, refusal) in UNFIT_CONTRACTS.items()}
+    assert not (tmp_path / "proposal.json").exists()
+
+
+def test_a_contract_that_the_steward_would_refuse_is_not_signed(house: House, tmp_path: Path) -> None:
+    protect_orders(house).require_ok(house.propose("--contract", "orders-2.yaml"))
+    proposal, found = (tmp_path / "proposal.json").read_text(), {}
+    for name, (text, _) in UNFIT_CONTRACTS.items():
+        value = json.loads(proposal.replace(OTHER_HASH, contract_sha256(text)))
+        (tmp_path / "proposal.json").write_bytes(canonical_json.dump(value | {"contract": text}))
+        refused = house.sign("--yes", "--json")
+        found[name] = (refused.code, refused.error)
+    assert found == {name: refusal for name, (_, refusal) in UNFIT_CONTRACTS.items()}
+    assert not (tmp_path / "migration.json").exists()
+
+
+def test_a_key_column_of_the_contract_in_force_cannot_be_dropped(house: House) -> None:
+    refused = protect_orders(house).propose("--drop-column", "id", "--json")
+    assert (refused.code, refused.error) == (2, "projection_column_unknown")
 
 
 def test_without_yes_and_without_a_terminal_nothing_is_signed(house: House, tmp_path: Path) -> None:

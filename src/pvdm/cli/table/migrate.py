@@ -222,10 +222,9 @@ def _propose(client: StewardClient, table: str, changes: Changes, contract: str 
     if target.contract_sha256 is None:
         hint = "a table without protection changes by ordinary commits"
         raise Code.NOT_PROTECTED(f"{target.name} is not protected", hint=hint)
-    contracts = None if contract is None else (client.contract(target.contract_sha256).decode(), contract)
-    metadata = table_metadata(target)
+    metadata, in_force = table_metadata(target), client.contract(target.contract_sha256).decode()
     updates = make_updates(metadata, changes)
-    proposal = migrate_proposal.propose(table_ref(target), metadata, target.contract_sha256, updates, contracts)
+    proposal = migrate_proposal.propose(table_ref(target), metadata, updates, (in_force, contract or in_force))
     if find_effect(proposal.before, proposal.after) is Effect.NONE:
         return proposal
     return replace(proposal, open_workloads=find_open_workloads(client, proposal.table.uuid))

@@ -11,14 +11,17 @@ from difflib import unified_diff
 from functools import partial
 from typing import Final
 
+from pvdm.catalog.names import parse_full_name
 from pvdm.cli.table.open_workloads import WorkloadSummary
 from pvdm.errors import Code, PvdmError
 from pvdm.lake.format.json_document import Json, comparison_text, dump_json, parse_json
 from pvdm.lake.format.schema.document import TableSchema
+from pvdm.lake.format.schema.logical import to_model
 from pvdm.lake.format.table.commit_request import apply_updates
 from pvdm.lake.format.table.main_state import empty_table, structure_of
 from pvdm.lake.format.table.metadata import TableMetadata
-from pvdm.metadata.gate.migration import require_same_data, require_same_table
+from pvdm.lake.format.table.protectable import require_protectable
+from pvdm.metadata.gate.migration import require_same_data, require_same_defaults, require_same_table
 from pvdm.metadata.gate.state import state_of
 from pvdm.model.canonical_json import Value, dump, parse
 from pvdm.model.contract import parse_contract
@@ -27,6 +30,8 @@ from pvdm.model.statements.core import Operation
 from pvdm.model.statements.migration import TableState, contract_sha256
 from pvdm.model.statements.table import TableRef
 from pvdm.steward.migrations import parse_updates
+from pvdm.steward.work.contracts import require_for_table
+from pvdm.verify.fit import require_partition_fit, require_projections_fit
 
 PROPOSAL_SIZE_MAX_BYTES: Final = 33_554_432
 _FORMAT: Final = "pvdm-migration-proposal/v1"
@@ -92,18 +97,23 @@ class Proposal:
         return dump(value)
 
 
-def propose(
-    table: TableRef, metadata: TableMetadata, old_sha256: str, updates: list[Json], contracts: tuple[str, str] | None
-) -> Proposal:
-    """The proposal of these updates. `contracts`: the old and the new text. Raises for what no migration may do."""
+def propose(table: TableRef, metadata: TableMetadata, updates: list[Json], contracts: tuple[str, str]) -> Proposal:
+    """The proposal of these updates. `contracts`: the text in force and the new one, which may be equal.
+
+    Raises for what no migration may do, and for a contract that does not fit the target afterwards. Only the Steward
+    checks the contract's source.
+    """
     after = apply_updates(metadata, updates, now_ms=metadata.last_updated_ms, previous_location=None)
     require_same_table(metadata, after)
     require_same_data(metadata, after)
-    new_sha256 = old_sha256 if contracts is None else contract_sha256(contracts[1])
-    old_state, new_state = state_of(metadata, old_sha256), state_of(after, new_sha256)
+    require_same_defaults(metadata, after)
+    require_protectable(after)
+    old_state, new_state = map(state_of, (metadata, after), map(contract_sha256, contracts))
     if old_state == new_state:
         raise Code.MIGRATION_INVALID(reason="migration_empty", got="none")
-    contract_before, contract = contracts if contracts is not None and old_sha256 != new_sha256 else (None, None)
+    contract_before, contract = contracts if contracts[0] != contracts[1] else (None, None)
+    if contract is not None or old_state.schema_fingerprint != new_state.schema_fingerprint:
+        _require_contract_fit(table, contracts, after)
     return Proposal(
         table,
         old_state,
@@ -114,6 +124,15 @@ def propose(
         contract_before,
         contract,
     )
+
+
+def _require_contract_fit(table: TableRef, contracts: tuple[str, str], after: TableMetadata) -> None:
+    """Raise if the contract does not fit the target, or if a new one is for another table or another domain."""
+    old, new = (parse_contract(text.encode()) for text in contracts)
+    if contracts[0] != contracts[1]:
+        require_for_table(new, parse_full_name(table.name), old.product.domain)
+    require_partition_fit(new, after)
+    require_projections_fit(new, to_model(after.current_schema))
 
 
 def claim_warnings(proposal: Proposal) -> list[str]:
@@ -162,6 +181,8 @@ def _require_consistent(proposal: Proposal) -> None:
         if not same_hash or state_of(table, stated.contract_sha256) != stated:
             raise _not_consistent(f"the state {what} is not that of its structure")
     _require_contracts(proposal)
+    if proposal.contract_before is not None and proposal.contract is not None:
+        _require_contract_fit(proposal.table, (proposal.contract_before, proposal.contract), after)
     if state_of(updated, proposal.after.contract_sha256) != proposal.after:
         raise _not_consistent("the updates do not lead to the state after")
 
