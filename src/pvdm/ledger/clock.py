@@ -74,7 +74,7 @@ class Absence:
 
 @dataclass(frozen=True, slots=True, order=True)
 class _StartBound:
-    """The latest time that the host's clock may show at a start, and the time trusted if it shows a later one."""
+    """A start trusts a host clock that shows at most `latest_micros`; otherwise it trusts `trusted_micros` instead."""
 
     latest_micros: int
     trusted_micros: int
@@ -87,7 +87,7 @@ class LedgerClock:
     `CLOCK_STEP_MAX_SECONDS` and a thousandth of the elapsed time. A larger gain is a jump, which an operator must
     confirm. Backward steps of the wall clock are ignored.
 
-    A start compares the wall clock with two others: the database server's (`second_micros`), if it has one, and the
+    A start compares the wall clock with two others: the database server's (`server_time_micros`) if it has one, and the
     host's monotonic clock, if the ledger has a mark of this boot (`boot` is the id of the kernel's run). Without such
     a mark, an absence longer than `CLOCK_ABSENCE_MAX_SECONDS` is a jump. With neither clock, a start cannot tell a
     shorter absence from a jump. It reports one longer than `CLOCK_ABSENCE_QUIET_MAX_SECONDS` in `absence`.
@@ -100,7 +100,7 @@ class LedgerClock:
         wall: Callable[[], int] = wall_micros,
         monotonic: Callable[[], int] = monotonic_micros,
         boot: str = "",
-        second_micros: int | None = None,
+        server_time_micros: int | None = None,
     ) -> None:
         self._ledger = ledger
         self._wall = wall
@@ -111,13 +111,13 @@ class LedgerClock:
             newest_event = events.high_water_micros(unit)
             by_uptime = _bound_by_uptime(unit, boot, monotonic)
         host = wall()
-        strictest = min(_list_bounds(newest_event, by_uptime, second_micros), default=_StartBound(host, host))
+        strictest = min(_list_bounds(newest_event, by_uptime, server_time_micros), default=_StartBound(host, host))
         start = host if host <= strictest.latest_micros else strictest.trusted_micros
         self._restart_at(start if newest_event is None else max(newest_event, start))
         # The time that another clock showed at a jump which no operator has confirmed yet, or None.
         self._jumped_to = None if host <= max(strictest.latest_micros, self._base) else host
         self.absence: Absence | None = None
-        has_second_clock = by_uptime is not None or second_micros is not None
+        has_second_clock = by_uptime is not None or server_time_micros is not None
         longest_quiet = CLOCK_ABSENCE_QUIET_MAX_SECONDS * _MICROS
         if newest_event is not None and not has_second_clock and self._base - newest_event > longest_quiet:
             self.absence = Absence(newest_event, self._base)

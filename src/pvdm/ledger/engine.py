@@ -77,8 +77,7 @@ class Ledger:
     @property
     def file(self) -> Path | None:
         """The database's file, if it is SQLite."""
-        name = self._engine.url.database
-        return Path(name).absolute() if self.dialect == "sqlite" and name else None
+        return ledger_file(self._engine.url)
 
     def write(self, *, at_micros: int) -> AbstractContextManager[Unit]:
         """Begin a writing transaction whose rows all carry this time. It is rolled back unless `commit` is called."""
@@ -178,6 +177,12 @@ def open_ledger(url: str, *, timeouts: Timeouts | None = None) -> Ledger:
     return Ledger(_open(_parse(url), timeouts, poolclass=QueuePool), timeouts=timeouts)
 
 
+def ledger_file(url: str | URL) -> Path | None:
+    """The file of a SQLite database, which `open_ledger` creates if it is missing; None for a database server."""
+    parsed = _parse(url)
+    return Path(str(parsed.database)).absolute() if parsed.get_backend_name() == "sqlite" else None
+
+
 def _open(url: URL, timeouts: Timeouts, *, poolclass: type[Pool]) -> Engine:
     """An engine whose database was reached and has the required settings."""
     open_engine = _open_sqlite if url.get_backend_name() == "sqlite" else _open_postgresql
@@ -195,7 +200,7 @@ def _open(url: URL, timeouts: Timeouts, *, poolclass: type[Pool]) -> Engine:
     return engine
 
 
-def _parse(url: str) -> URL:
+def _parse(url: str | URL) -> URL:
     try:
         parsed = make_url(url)
     except ArgumentError:

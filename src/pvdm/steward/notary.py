@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,9 +13,10 @@ from pvdm.digest.digester import kernel_engine
 from pvdm.errors import Code, PvdmError, UnavailableError
 from pvdm.lake.paths import Location, parse_location
 from pvdm.lake.stores.health import FolderHealth, StoreHealth
+from pvdm.lake.stores.store import translate_errors
 from pvdm.lake.stores.stores import ConfiguredPath, Stores, location_of
 from pvdm.lake.vault import Vault
-from pvdm.ledger import Ledger, open_ledger
+from pvdm.ledger import Ledger, ledger_file, open_ledger
 from pvdm.ledger.catalog import tables
 from pvdm.ledger.clock import LedgerClock, boot_id, database_micros, monotonic_micros, wall_micros
 from pvdm.ledger.migrations import migrate
@@ -130,7 +132,7 @@ def open_notary(config: StewardConfig, *, wall: Clock = wall_micros, monotonic: 
             restores.require_none_unfinished(unit)  # an interrupted restore must be finished first
         require_table_folders(notary.ledger, config.catalog)
         are_stored = require_shared_settings(notary.ledger, config)
-        notary.recorder.begin()
+        notary.recorder.check_at_start()
         if not are_stored:
             store_shared_settings(notary.ledger, config, at_micros=notary.clock.trusted_micros())
         # A Steward whose clock jumped starts too, so that an operator can log in and confirm the time.
@@ -177,7 +179,7 @@ def create_notary(
             keys.activate_epoch(first.number, reason)
         _require_created(keys.book())
         notary = _build(config, ledger, clock, keys)
-        notary.recorder.begin()
+        notary.recorder.check_at_start()
         notary.epochs.log_missing(reason)
         # Stored last: if anything above raises, another configuration can still be used.
         store_shared_settings(ledger, config, at_micros=clock.trusted_micros(), creating=True)
@@ -204,12 +206,19 @@ def known_log_keys(ledger: Ledger, book: EpochBook, origin: str) -> list[NoteKey
 def _open_ledger(
     config: StewardConfig, undo: contextlib.ExitStack, wall: Clock, monotonic: Clock
 ) -> tuple[Ledger, LedgerClock]:
+    file, outside = ledger_file(config.ledger_url), outside_file(config)
+    if file is not None and not os.access(file, os.F_OK):  # created only before the outside checkpoint is
+        with translate_errors("outside_checkpoint_unavailable", "the outside checkpoint"):
+            is_lost = outside.exists()
+        if is_lost:
+            got = f"none, beside a checkpoint in {outside}"
+            raise Code.LEDGER_UNAVAILABLE(reason="ledger_lost", expected=f"the ledger {file}", got=got)
     ledger = open_ledger(config.ledger_url)
     undo.callback(ledger.close)
     migrate(ledger, at_micros=wall())  # the schema of the database
     if wall is not wall_micros:  # boot id and database time say nothing about a clock that the caller provides
         return ledger, LedgerClock(ledger, wall=wall, monotonic=monotonic)
-    return ledger, LedgerClock(ledger, monotonic=monotonic, boot=boot_id(), second_micros=database_micros(ledger))
+    return ledger, LedgerClock(ledger, monotonic=monotonic, boot=boot_id(), server_time_micros=database_micros(ledger))
 
 
 def _open_or_create_keys(config: StewardConfig, book: LedgerEpochs) -> KeyService:

@@ -207,6 +207,23 @@ def test_a_steward_that_lost_its_keystore_gets_no_new_keys(pvdm: Run, steward_fo
     assert (steward_folder / "ledger.db").exists() is (gone != "ledger")
 
 
+RESTORE = ("restore", "--operator", "ruth", "--reason", "disk failed", "--archive", "archive", "--yes")
+
+
+@pytest.mark.parametrize("words", [("init", "--reason", "again"), ("token", "list"), RESTORE], ids=lambda words: words[0])
+def test_a_steward_whose_ledger_is_misspelled_creates_none(
+    pvdm: Run, steward_folder: Path, words: tuple[str, ...]
+) -> None:
+    (steward_folder / "steward.toml").write_text(CONFIG.replace("ledger.db", "leger.db"))
+    before = files_below(steward_folder)
+    refused = pvdm("steward", *words, *CONFIGURED, "--json")
+    assert (refused.code, refused.error) == (7, "ledger_lost")
+    error = refused.json["error"]
+    assert error["expected"] == f"the ledger {steward_folder / 'leger.db'}"
+    assert error["hint"].index("spelling") < error["hint"].index("pvdm steward restore")
+    assert files_below(steward_folder) == before
+
+
 def test_a_keystore_that_is_put_back_is_used(pvdm: Run, steward_folder: Path) -> None:
     (steward_folder / "keystore").rename(steward_folder / "away")
     assert init(pvdm).error == "keystore_lost"

@@ -46,7 +46,7 @@ class Host:
             wall=lambda: self.wall,
             monotonic=lambda: self.monotonic,
             boot=self.boot,
-            second_micros=self.second,
+            server_time_micros=self.second,
         )
 
     def run(self, ledger: Ledger) -> None:

@@ -65,7 +65,7 @@ class Recorder:
     _append_lock: threading.Lock = field(default_factory=threading.Lock, init=False)
     _covered_size: int = field(default=0, init=False)
 
-    def begin(self) -> None:
+    def check_at_start(self) -> None:
         """At start-up: refuse a log that is behind the outside checkpoint or the archive, or forked; update both."""
         check_at_start(self.outside, self._log(PinnedLogReader(self.ledger)))
         if self.archive is not None and LedgerLogReader(self.ledger).size():

@@ -248,7 +248,7 @@ def _log_restore(notary: Notary, marker: Restore, new_epoch: int) -> None:
         document.store(unit, log_indexes[0])
         _finish(unit, notary, marker)
 
-    notary.recorder.begin()
+    notary.recorder.check_at_start()
     notary.recorder.record([document], work)
 
 
@@ -290,7 +290,8 @@ def _replace_outside(notary: Notary, marker: Restore) -> None:
 def open_new_epoch(ledger: Ledger, keys: KeyService, marker: Restore) -> int:
     """Create an epoch, retire or revoke the old ones, and return the new one's number.
 
-    A second call continues the first. If log entries are lost, all old epochs are revoked: one of them may have been.
+    A second call continues the first. If log entries are lost, all old epochs are revoked, since a lost entry may
+    have revoked one of them.
     """
     with ledger.read() as unit:
         stored = statements.list_by_kind(unit, StatementKind.EPOCH)
