@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
+from pvdm.digest import Plan
 from pvdm.errors import InputError
-from pvdm.model.projection import Exclusion, ProjectionName, content, identity
+from pvdm.model.projection import Exclusion, Projection, ProjectionName, content, identity
 from pvdm.model.schema import Field, Kind, PrimitiveType, Schema
 
 STRING = PrimitiveType(Kind.STRING)
@@ -80,10 +83,19 @@ def test_an_identity_without_keys_is_refused() -> None:
     assert reason_of(caught) == "projection_empty"
 
 
-def test_a_key_named_twice_is_refused() -> None:
-    with pytest.raises(InputError) as caught:
-        identity(SCHEMA, ["id", "id"])
-    assert reason_of(caught) == "projection_invalid"
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: identity(SCHEMA, ["id", "id"]),
+        lambda: content(SCHEMA, columns=["id", "amount", "Zone", "id"]),
+        lambda: Plan(SCHEMA, (Projection(ProjectionName.CONTENT, ("Zone", "amount", "id", "id")),)),
+    ],
+    ids=["key", "column", "plan"],
+)
+def test_a_column_named_twice_is_refused(make: Callable[[], object]) -> None:
+    with pytest.raises(InputError, match="named twice") as caught:
+        make()
+    assert (reason_of(caught), caught.value.expected) == ("projection_invalid", "distinct columns")
 
 
 @pytest.mark.parametrize(

@@ -46,8 +46,6 @@ def identity(schema: Schema, keys: Iterable[str]) -> Projection:
     names = _require_names(keys)
     for name in names:
         schema.column(name)
-    if len(set(names)) != len(names):
-        raise Code.PROJECTION_INVALID("a key column is named twice", expected="distinct columns", got=", ".join(names))
     return Projection(ProjectionName.IDENTITY, tuple(sorted(names)))
 
 
@@ -84,9 +82,11 @@ def content(
 
 
 def _require_names(columns: Iterable[str]) -> list[str]:
-    """The names as a list. Raises for a single string, whose characters would be taken for names."""
+    """The names as a list. Raises for a repeated one, and for a single string: its characters are not names."""
     names = [columns] if isinstance(columns, str) else list(columns)
     if isinstance(columns, str) or not all(isinstance(name, str) for name in names):
         message = "columns cannot be accepted"
         raise Code.PROJECTION_INVALID(message, expected="a list of column names", got=repr(columns)[:80])
+    if len(set(names)) != len(names):
+        raise Code.PROJECTION_INVALID("a column is named twice", expected="distinct columns", got=", ".join(names))
     return names

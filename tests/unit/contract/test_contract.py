@@ -146,6 +146,19 @@ def test_a_claim_column_that_the_filter_does_not_bound_is_refused(where: str) ->
 
 
 @pytest.mark.parametrize(
+    ("where", "hint"),
+    [
+        ("dya = 1", "the filter names dya, not day: correct a misspelled name, or bound day in "),
+        ("b = 1 and a = 1", "the filter names a, b, not day: correct a misspelled name, or bound day in "),
+        ("day >= 1 and a = 1", "bound day in boundary.where "),
+        ("true", "bound day in boundary.where "),
+    ],
+)
+def test_the_columns_of_a_filter_are_named_if_the_claim_column_is_not_among_them(where: str, hint: str) -> None:
+    assert str(refusal_of(yaml_with_claim(where)).hint).startswith(hint)
+
+
+@pytest.mark.parametrize(
     "where",
     [
         "day >= '2026-02-01' and day < '2026-01-01'",

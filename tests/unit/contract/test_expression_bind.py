@@ -127,6 +127,12 @@ def test_the_error_lists_the_first_20_of_many_columns() -> None:
     assert (bind_error("x = 1", wide).expected or "").endswith("c19, …")
 
 
+def test_the_error_lists_similar_columns_first() -> None:
+    wide = Schema((*(Field(f"c{position}", INT) for position in range(100)), Field("order_day", INT)))
+    error = bind_error("order_dya = 1", wide)
+    assert (error.got, str(error.expected)[:25]) == ("'order_dya'", "one of order_day, c0, c1,")
+
+
 def test_literals_become_typed_values_in_normal_form() -> None:
     assert bind_text("c in (+1, 002)", "int") == OneOf(
         "c", (BoundLiteral(1, Number("1"), INT), BoundLiteral(2, Number("2"), INT))

@@ -18,8 +18,9 @@ from pvdm.model.contract.refusal import Finding, list_findings, make_error
 from pvdm.model.contract.types import DataProductContract, parse_wider_type
 from pvdm.model.fields import require_text
 from pvdm.model.filter.claim_filter import find_empty_range, is_bounded
-from pvdm.model.filter.expression import Always, Expression, parameters_of, quote_column
+from pvdm.model.filter.expression import Always, Expression, columns_of, parameters_of, quote_column
 from pvdm.model.filter.text import parse_expression
+from pvdm.model.printable import list_first
 from pvdm.model.role import Role
 from pvdm.model.schema import Kind
 from pvdm.model.statements.core import ExtractionPath, Operation, Profile
@@ -158,23 +159,26 @@ class _ContractBuilder:
     def _check_claim(self, column: str, text: str, where: Expression) -> None:
         """Report a filter that does not bound the column, or that leaves no value of it whatever the parameters are."""
         if not is_bounded(where, column):
-            self._report_unbounded(column, text)
+            self._report_unbounded(column, text, where)
         elif (empty := find_empty_range(where, column, {})) is not None:
             self._report(("boundary", "where"), str(empty.expected), ascii(text[:80]), empty.hint)
 
-    def _report_unbounded(self, column: str, text: str) -> None:
+    def _report_unbounded(self, column: str, text: str, where: Expression) -> None:
         """Report a filter without both bounds: every workload would claim the same, so that only one could publish."""
         path: KeyPath = ("boundary", "where")
         if path not in self.parsed.values:  # the contract has no filter
             path = ("boundary", "claim", "column")
-        name = ascii(quote_column(column)[:80])[1:-1]
+        filtered = columns_of(where)
+        name, *others = (ascii(quote_column(each)[:80])[1:-1] for each in (column, *filtered))
+        hint = f"bound {name} in boundary.where by literals or parameters, or leave boundary.claim out: "
+        if filtered and column not in filtered:
+            hint = f"the filter names {list_first(others)}, not {name}: correct a misspelled name, or {hint}"
         self._report(
             path,
             f"a filter that bounds the claim column: {name} = …, or {name} >= … and {name} < …, "
             "beside everything else or in every branch of an `or`",
             ascii(text[:80]),
-            f"bound {name} in boundary.where by literals or parameters, or leave boundary.claim out: "
-            "a workload then claims the whole target, so that only one workload can append to it",
+            f"{hint}a workload then claims the whole target, so that only one workload can append to it",
         )
 
     def _parse_where(self, text: str) -> Expression | None:

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from difflib import get_close_matches
 from typing import Final
 
 from pvdm.errors import Code, InputError
 from pvdm.model.filter import expression as ex
 from pvdm.model.filter.literal import canonical_literal, is_boolean, is_numeric, parse_literal
+from pvdm.model.printable import list_first
 from pvdm.model.schema import DecimalType, FixedType, Kind, PrimitiveType, Schema, Type
 
 _WITHOUT_LITERALS: Final = frozenset({Kind.VARIANT, Kind.UNKNOWN})
 _FLOATS: Final = (PrimitiveType(Kind.FLOAT), PrimitiveType(Kind.DOUBLE))
 _UNORDERED: Final = (PrimitiveType(Kind.BOOLEAN), PrimitiveType(Kind.UUID))
 _EQUALITY: Final = (ex.Operator.EQUAL, ex.Operator.NOT_EQUAL)
-_NAMES_SHOWN: Final = 20
 _INTEGERS: Final = frozenset({Kind.INT, Kind.LONG})
 # By a parameter's type: the column types, besides this type, in which the parameter's text can be a literal.
 _SAME_TEXT: Final[dict[Kind, frozenset[Kind]]] = {
@@ -81,9 +82,9 @@ def column_type(schema: Schema, name: str) -> Type:
     for field in schema.fields:
         if field.name == name:
             return field.type
-    shown = schema.names[:_NAMES_SHOWN]
+    names = dict.fromkeys((*get_close_matches(name[:80], schema.names), *schema.names))
     inside = any(name.startswith(f"{field.name}.") for field in schema.fields)
-    expected = "one of " + ", ".join(shown) + ("" if len(shown) == len(schema.names) else ", …")
+    expected = f"one of {list_first(list(names))}"
     hint = "filters look at whole columns, not at fields inside one" if inside else None
     raise Code.FILTER_INVALID(reason="filter_column_unknown", expected=expected, got=ascii(name[:80]), hint=hint)
 
