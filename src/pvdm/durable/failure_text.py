@@ -38,6 +38,11 @@ from pvdm.model.statements.verdict import FailureClass
 from pvdm.model.states import ROLLED_BACK_MAX, AttemptState
 
 _FAILED: Final = Code.VERIFICATION_FAILED
+_MAIN_CHANGED: Final = frozenset({"boundary_moved", "deletes_newer"})  # codes of findings
+_MAIN_CHANGED_HINT: Final = (
+    "main has changed in the part that is overwritten, so no row was compared; the job can stay as it is, and must "
+    "stage its rows again"
+)
 
 
 def failure_error(
@@ -56,14 +61,13 @@ def failure_error(
     details |= {f"finding_{number}": str(each) for number, each in enumerate(attempt.findings, 1)}
     details |= {"findings_more": attempt.findings_more} if attempt.findings_more else {}
     details |= {"proof_id": attempt.proof_id} if attempt.proof_id is not None else {}
-    # After a refusal by the gate the job may be right, so the gate's own hint comes first.
-    gate_hint = None if refusal is None or refusal.code == _FAILED else refusal.hint
+    other_cause = _other_cause_hint(attempt)
     if next_step:
-        hint = next_step if gate_hint is None else f"{gate_hint}; {next_step}"
+        hint = next_step if other_cause is None else f"{other_cause}; {next_step}"
     else:
         command = retry_command(attempt)
-        hint = f"fix the job, then: {command}" if gate_hint is None else f"{gate_hint}; to try again: {command}"
-    if moved is not None and gate_hint is None:
+        hint = f"fix the job, then: {command}" if other_cause is None else f"{other_cause}; to try again: {command}"
+    if moved is not None and other_cause is None:
         hint = f"{must_read_hint(moved)}; {hint}"
     if earlier:
         hint = f"{_not_tried_note(attempt, 'the verdict of')}; {hint}"
@@ -75,6 +79,13 @@ def failure_error(
         hint=hint if is_steward_branch(attempt.branch) else f"{hint}; {kept_branch_note(attempt)}",
         **details,
     )
+
+
+def _other_cause_hint(attempt: AttemptView) -> str | None:
+    """The hint if the job may be right: `main` has changed in what it overwrites, or the gate refused. Else None."""
+    if attempt.findings and all(each.code in _MAIN_CHANGED for each in attempt.findings):
+        return _MAIN_CHANGED_HINT
+    return None if attempt.refusal is None or attempt.refusal.code == _FAILED else attempt.refusal.hint
 
 
 def _reason_text(attempt: AttemptView) -> str:

@@ -140,7 +140,7 @@ class Run:
                     self._attempts[chunk.chunk_id] = last
                     if is_of_earlier_run:
                         self._published_before.add(chunk.chunk_id)
-                    self._report(chunk, Activity.SKIPPED, last)
+                    self._report(chunk, Activity.SKIPPED if is_of_earlier_run else Activity.PUBLISHED, last)
                     return last
                 case AttemptState.VERIFYING | AttemptState.COMMITTING:
                     if last.problem is not None:

@@ -22,16 +22,16 @@ FINDING_TEXT_MAX_CHARACTERS: Final = 400
 # findings these two may have values of rows, and only roles that may see values see them. All roles see the message.
 SHOWN_TO_ALL_ROLES: Final = frozenset(
     """
-    arrow_type_unsupported boundary_moved cast_refused column_duplicate column_missing column_unexpected
-    decimal_not_exact decimal_too_wide delete_file_staged deletes_newer extraction_differs field_default_missing
-    field_id_missing field_id_reserved field_id_twice field_id_unknown field_required_missing file_format_other
-    file_outside_prefix file_size_lies map_key_duplicate map_key_null nan_count_lies nesting_too_deep null_count_lies
-    null_in_required parquet_ambiguous parquet_bloom_filter_lies parquet_claim_unverified parquet_codec_unsupported
-    parquet_encodings_lie parquet_encrypted parquet_invalid parquet_rows_lie parquet_sorting_lies parquet_too_large
-    parquet_type_unsupported parquet_unreadable record_count_lies removal_incomplete removal_outside_boundary
-    removal_under_append row_too_large schema_id_other spec_other split_offsets_lie staged_bytes_exceed
-    staged_files_exceed staged_rows_exceed staged_snapshot_gone string_not_utf8 value_count_lies value_out_of_range
-    variant_shredded
+    arrow_type_unsupported boundary_moved boundary_unclear cast_refused column_duplicate column_missing
+    column_unexpected decimal_not_exact decimal_too_wide delete_file_staged deletes_newer extraction_differs
+    field_default_missing field_id_missing field_id_reserved field_id_twice field_id_unknown field_required_missing
+    file_format_other file_outside_prefix file_size_lies map_key_duplicate map_key_null nan_count_lies
+    nesting_too_deep null_count_lies null_in_required parquet_ambiguous parquet_bloom_filter_lies
+    parquet_claim_unverified parquet_codec_unsupported parquet_encodings_lie parquet_encrypted parquet_invalid
+    parquet_rows_lie parquet_sorting_lies parquet_too_large parquet_type_unsupported parquet_unreadable
+    record_count_lies removal_incomplete removal_outside_boundary removal_under_append row_too_large schema_id_other
+    spec_other split_offsets_lie staged_bytes_exceed staged_files_exceed staged_rows_exceed staged_snapshot_gone
+    string_not_utf8 value_count_lies value_out_of_range variant_shredded
     """.split()  # noqa: SIM905 - a list would have one code a line
 )
 Partials: TypeAlias = Mapping[ProjectionName, Partial]

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from pvdm import fault
 from pvdm.digest import Plan, kernel_engine
-from pvdm.errors import VerificationError
+from pvdm.errors import InputError, VerificationError
 from pvdm.lake.format.schema.logical import to_model
 from pvdm.lake.read.deletes import ScanFile
 from pvdm.lake.vault import Vault
@@ -28,7 +28,7 @@ from pvdm.verify.locate import LocateLimits, locate
 from pvdm.verify.readers import JobInputs, JobKeys, Reader, SourceItem, StagedItem, ThreadReader, Work
 from pvdm.verify.source import translate_read_errors
 from pvdm.verify.spark.extracting import SparkExtraction, require_extraction
-from pvdm.verify.staged import Rules, StagedFiles, read_staged
+from pvdm.verify.staged import BOUNDARY_CODES, Rules, StagedFiles, find_changed_base, read_staged
 from pvdm.verify.verdict import Digests, VerificationResult, VerifyJob, conclude
 
 __all__ = ["ClusterReader", "Tools", "VerificationResult", "VerifyJob", "verify"]
@@ -77,7 +77,7 @@ def verify(job: VerifyJob, tools: Tools) -> VerificationResult:
         source_files = files_of_chunk(job.bound, job.source, job.chunk)
         source_freeze = freeze(job.source.scan.locations(source_files), tools.files, threads=tools.threads)
     not_synced = _make_durable(job, staged, staged_freeze, tools.files)
-    findings = (*job.prior_findings, *staged.findings, *not_frozen, *not_synced)
+    findings = (*staged.findings, *not_frozen, *not_synced)
     fault.point("verify.after_freeze")
     if findings:
         # After a finding no key is derived and nothing is digested.
@@ -91,8 +91,7 @@ def verify(job: VerifyJob, tools: Tools) -> VerificationResult:
 
 
 def _read_staged(job: VerifyJob, files: Files) -> StagedFiles:
-    if job.prior_findings:
-        return StagedFiles(None if job.head is None else job.head.snapshot_id, (), (), ())
+    """What was staged. After a finding about the table or its partitions, no file of it is listed."""
     rules = Rules(
         job.metadata,
         job.base_id,
@@ -102,7 +101,16 @@ def _read_staged(job: VerifyJob, files: Files) -> StagedFiles:
         job.bound.contract.limits,
         published_in_place=job.storage is not Storage.COPIED,
     )
-    return read_staged(rules, job.head, files)
+    try:
+        findings = job.prior_findings
+        findings = findings or find_changed_base(job.metadata, job.operation, rules.partition, job.head, files)
+        if not findings:
+            return read_staged(rules, job.head, files)
+    except InputError as error:
+        if error.code not in BOUNDARY_CODES:
+            raise
+        findings = (Finding.of(FailureClass.METADATA, error),)
+    return StagedFiles(None if job.head is None else job.head.snapshot_id, (), (), findings)
 
 
 def _freeze_staged(staged: StagedFiles, tools: Tools, *, pinned: bool) -> tuple[Freeze, list[Finding]]:

@@ -32,6 +32,8 @@ from pvdm.verify.findings import Finding
 # Hadoop cannot open a name with a colon. Stars, brackets and braces are patterns. Some engines cut spaces at the ends.
 # DataFusion and Polars decode percent signs as in URLs, so they open another file than the listed one.
 _UNSAFE_NAME: Final = re.compile(r"""[:*\[\]{}<>|^`"'\\%]|^\s|\s$|[^\S ]""")
+# Errors about the declared partition, which no retry solves: a partition spec does not tell which files lie in it.
+BOUNDARY_CODES: Final = frozenset({Code.BOUNDARY_UNCLEAR, Code.PARTITION_UNKNOWN})
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +63,7 @@ class StagedFiles:
 
 
 def read_staged(rules: Rules, head: Snapshot | None, reader: FileReader) -> StagedFiles:
-    """Read and check the branch's own snapshots. `head` is None if nothing was staged."""
+    """Read and check the branch's own snapshots. `head` is None if nothing was staged. Raises for `BOUNDARY_CODES`."""
     if head is None:
         return _check(rules, (), Changes((), (), ()), reader)
     guarded = _FolderReader(reader, rules.folders)
@@ -209,7 +211,7 @@ def _is_partition(metadata: TableMetadata, file: DataFile, name: str, text: str)
     """Whether `text`, from a folder's name, is the file's value in the column's identity partition."""
     spellings = [None, text] if text == "null" else [text, text.replace("+", " ")]  # Iceberg writes a space as `+`
     for spelling in spellings:
-        with contextlib.suppress(InputError, KeyError):  # a file of another spec need not have the partition
+        with contextlib.suppress(InputError):  # the column may have no partition
             if has_partition_values(metadata, ((name, spelling),), file):
                 return True
     return False

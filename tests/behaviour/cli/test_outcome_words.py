@@ -174,7 +174,7 @@ def test_of_many_findings_the_first_ten_and_the_number_of_the_others_are_shown(
     """Values of rows, here of a bound, are withheld from the producer and shown to the operator."""
     table = append_table(shop, "many")
     lies = tuple(Finding(FailureClass.METADATA, "lower_bound_lies", f"lie {at}", "5345", "4352") for at in range(112))
-    monkeypatch.setattr(verification, "find_changed_base", lambda *_: lies)
+    monkeypatch.setattr("pvdm.verify.job.find_changed_base", lambda *_: lies)
     with Coordinator(shop.steward) as coordinator:
         outcome = coordinator.execute_workload("many-1", correct_job, table=table)
     assert isinstance(outcome, VerificationFailed), outcome

@@ -14,7 +14,9 @@ import pyarrow as pa
 import pytest
 
 from pvdm import Chunk, Committed, Coordinator, Outcome, RolledBack, VerificationFailed
-from pvdm.durable.outcome import Activity, Step
+from pvdm.api.work import AttemptView
+from pvdm.client import StewardClient
+from pvdm.durable.outcome import Activity, PublicationTime, Step
 from pvdm.errors import InputError, NotAllowedError, VerificationError
 from pvdm.model.role import Role
 from pvdm.model.states import AttemptState
@@ -256,6 +258,29 @@ def test_a_branch_that_was_staged_without_an_attempt_is_published(shop: Shop) ->
         outcome = coordinator.publish("adopted-1", "sales.adopted", "etl_1")
     assert isinstance(outcome, Committed), outcome
     assert shop.visible_rows("sales.adopted") == sorted(ROWS, key=repr)
+
+
+def test_a_branch_that_is_published_before_the_plan_is_read_is_reported_as_published_now(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop.make("sales.quick", BY_DAY)
+    shop.protect(contract("sales.quick"))
+    shop.write(ROWS, "sales.quick", "etl")
+    whole = StewardClient.publish_branch
+
+    def publish_and_wait(client: StewardClient, *words: Any) -> AttemptView:
+        """The attempt as it was opened, after its publication."""
+        opened = whole(client, *words)
+        while client.await_attempt(opened.attempt_id, seconds=20).state is not AttemptState.COMMITTED:
+            pass
+        return opened
+
+    monkeypatch.setattr(StewardClient, "publish_branch", publish_and_wait)
+    steps: list[Step] = []
+    with Coordinator(shop.steward, watch=steps.append) as coordinator:
+        outcome = coordinator.publish("quick-1", "sales.quick", "etl")
+    assert isinstance(outcome, Committed), outcome
+    assert ([step.activity for step in steps], outcome.published) == ([Activity.PUBLISHED], PublicationTime.NOW)
 
 
 def test_only_the_contract_that_protects_the_table_is_accepted(shop: Shop) -> None:

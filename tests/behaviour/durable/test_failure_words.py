@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from pvdm.api.errors import RefusalView
-from pvdm.api.work import AttemptView, JobState, JobView
+from pvdm.api.work import AttemptView, FindingView, JobState, JobView
 from pvdm.durable.failure_text import failure_error, no_verdict_error, stuck_error
+from pvdm.model.statements.verdict import FailureClass
 from pvdm.model.states import AttemptState
 
 REPAIR = "pvdm repair orders-1 --reason TEXT"
@@ -64,6 +65,27 @@ def refusal_view(code: str, message: str, expected: str | None, got: str | None,
 )
 def test_the_hint_names_the_next_step(refusal: RefusalView | None, hint: str) -> None:
     assert failure_error(failed_attempt(refusal), "all").hint == hint
+
+
+def finding(code: str) -> FindingView:
+    return FindingView(
+        failure=FailureClass.METADATA, code=code, message="m", expected=None, got=None, file=None, withheld=False
+    )
+
+
+@pytest.mark.parametrize(
+    ("codes", "start"),
+    [
+        (("boundary_moved",), "main has changed in the part that is overwritten, so no row was compared; the job can"),
+        (("deletes_newer",), "main has changed in the part that is overwritten, so no row was compared; the job can"),
+        (("boundary_moved", "staged_snapshot_gone"), "fix the job"),
+    ],
+)
+def test_the_job_is_not_blamed_if_only_main_has_changed(codes: tuple[str, ...], start: str) -> None:
+    refusal = refusal_view("verification_failed", "FAIL", None, None, "proof 1")
+    failed = with_changes(failed_attempt(refusal), findings=tuple(map(finding, codes)))
+    hint = str(failure_error(failed, "all").hint)
+    assert (hint.startswith(start), hint.endswith(f": {REPAIR}")) == (True, True), hint
 
 
 @pytest.mark.parametrize("hint", [None, "wait for the log"])

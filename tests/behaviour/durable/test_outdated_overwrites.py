@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 import pytest
 
-from pvdm import Chunk, Committed, Coordinator, RolledBack
+from pvdm import Chunk, Committed, Coordinator, RolledBack, VerificationFailed
 from pvdm.durable.outcome import Outcome
 from tests.support.steward.shop import Row, Shop, contract, shop_at, table_of
 
@@ -66,3 +66,22 @@ def test_an_overwrite_that_waited_replaces_older_rows_even_if_another_day_is_new
     shop.write([(23, OTHER[1], "Jena")])
     assert isinstance(run(shop, "four", OTHER[1], [OTHER, (23, OTHER[1], "Jena")]), Committed)
     assert isinstance(run(shop, "three", DAY, [FIRST, LATE]), Committed)
+
+
+def test_of_two_overwrites_of_a_day_at_once_the_loser_can_be_repeated_with_the_same_job(shop: Shop) -> None:
+    shop.write([FIRST])
+
+    def publish_meanwhile(_spark: object, _chunk: Chunk) -> pa.Table:
+        assert isinstance(run(shop, "winner", DAY, [FIRST]), Committed)
+        return table_of([FIRST])
+
+    with Coordinator(shop.steward) as coordinator:
+        lost = coordinator.execute_workload("loser", publish_meanwhile, table="sales.days", date=DAY)
+        assert isinstance(lost, VerificationFailed), lost
+        assert lost.error.hint == (
+            "main has changed in the part that is overwritten, so no row was compared; the job can stay as it is, and "
+            "must stage its rows again; to try again: pvdm repair loser --reason TEXT"
+        )
+        repeated = coordinator.repair("loser", lambda _spark, _chunk: table_of([FIRST]), reason="another run was first")
+    assert isinstance(repeated, Committed), repeated
+    assert shop.visible_rows("sales.days") == [FIRST]

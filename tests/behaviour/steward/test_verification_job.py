@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -54,6 +55,23 @@ def test_a_verification_that_was_stopped_many_times_can_be_run_again(bench: Benc
         handles.redeem(old_handles[-1], job_id=job_ids[-1], worker="late")
     assert caught.value.reason == "handle_ended"
     assert bench.verify(attempt).verdict.passed
+
+
+BY_TOWN = [
+    {"action": "add-spec", "spec": {"fields": [{"name": "town", "transform": "identity", "source-id": 2}]}},
+    {"action": "set-default-spec", "spec-id": -1},
+]
+ONE_TOWN = {"operation": "overwrite-partitions", "partition": "{town: town 1}"}
+
+
+def test_a_live_file_that_may_lie_in_the_declared_partition_or_not_is_a_finding(tmp_path: Path) -> None:
+    """The file was written before the table was partitioned. No retry could tell."""
+    with bench_at(tmp_path, shown=ROWS[:3], updates=BY_TOWN, **ONE_TOWN) as made:
+        attempt, _ = made.staged()
+        assert made.classes(attempt) == ("metadata",)
+        assert made.codes(attempt) == ["boundary_unclear"]
+        assert made.now(attempt).state is AttemptState.VERIFICATION_FAILED
+        assert made.state().metadata.current_snapshot_id is not None
 
 
 def test_an_attempt_is_verified_by_one_steward_at_a_time(bench: Bench) -> None:

@@ -67,12 +67,14 @@ def contract(
     operation: str = "append",
     atomicity: str = "chunk",
     extraction: str = "direct",
+    partition: str = "{}",
 ) -> str:
     return (
         "apiVersion: pvdm/v1\n"
         "kind: DataProduct\n"
         "metadata:\n  domain: sales\n  product: sums\n  owner: sales\n"
         f"boundary:\n  source:\n    table: raw.orders\n  target: sales.sums\n  operation: {operation}\n"
+        f"  partition: {partition}\n"
         "projections:\n  identity: [id]\n"
         f"storage: {storage}\n"
         f"extraction: {extraction}\n"
@@ -332,14 +334,17 @@ def bench_at(
     shown: Sequence[Row] = (),
     commits: int = 1,
     version: int = 2,
+    updates: Sequence[Doc] = (),
     **contracted: str,
 ) -> Iterator[Bench]:
     """A Steward with the source `raw.orders`, one file for each part of `source`, and the protected `sales.sums`.
 
-    The target has the rows `shown`, once for each of so many commits.
+    The target has the rows `shown`, once for each of so many commits. Then the `updates` are applied to it.
     """
     with scene_at(folder) as scene:
-        yield bench_on(scene, folder, source=source, shown=shown, commits=commits, version=version, **contracted)
+        yield bench_on(
+            scene, folder, source=source, shown=shown, commits=commits, version=version, updates=updates, **contracted
+        )
 
 
 def bench_on(
@@ -350,6 +355,7 @@ def bench_on(
     shown: Sequence[Row] = (),
     commits: int = 1,
     version: int = 2,
+    updates: Sequence[Doc] = (),
     **contracted: str,
 ) -> Bench:
     """Like `bench_at`, on an existing scene."""
@@ -364,6 +370,8 @@ def bench_on(
     bench.write_snapshot("orders", RAW, "main", files)
     for at in range(commits if shown else 0):
         bench.show(shown, f"old-{at}")
+    if updates:
+        bench.commit("sums", SALES, updates)
     scene.protect(scene.protection("sums", contract=contract(**contracted)))
     scene.stand.time.pass_by(SECOND)
     return bench

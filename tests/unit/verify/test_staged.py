@@ -211,6 +211,13 @@ def test_a_manifest_of_another_spec_is_refused(tmp_path: Path) -> None:
     assert yard.codes(head) == ["spec_other"]
 
 
+def test_a_file_of_a_spec_without_the_declared_partition_is_outside_of_it(tmp_path: Path) -> None:
+    yard = yard_of_two_specs(tmp_path)
+    entry = ManifestEntry(status=EntryStatus.ADDED, data_file=yard.file(partition=IdMap()), snapshot_id=2)
+    head = yard.snapshot([yard.manifest([entry], yard.header(spec_id=0))])
+    assert yard.codes(head, partition=(("town", "Rome"),)) == ["spec_other", "file_outside_partition"]
+
+
 def test_a_spec_with_the_tables_id_and_other_fields_is_refused(tmp_path: Path) -> None:
     yard = yard_of_two_specs(tmp_path)
     other = PartitionSpec.from_text(1, yard.header().spec.to_text().replace("identity", "truncate[1]"))

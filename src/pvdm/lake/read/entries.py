@@ -199,7 +199,7 @@ def replaced_files(
 
 
 def has_partition_values(metadata: TableMetadata, partition: _Partition, file: DataFile) -> bool:
-    """Whether a file of the table's default spec has all declared partition values."""
+    """Whether the file has all declared partition values; not if another spec than the table's lacks their fields."""
     return _matches(_declared_values(metadata, partition), file)
 
 
@@ -211,7 +211,8 @@ def _has_declared_values(declared: Mapping[int, Any], file: DataFile) -> bool:
 
 
 def _matches(declared: Mapping[int, Any], file: DataFile) -> bool:
-    return all(value_key(file.partition[field_id]) == key for field_id, key in declared.items())
+    partition = file.partition
+    return all(id_ in partition and value_key(partition[id_]) == key for id_, key in declared.items())
 
 
 def declared_partition_fields(metadata: TableMetadata, names: Iterable[str]) -> dict[str, tuple[int, Type]]:

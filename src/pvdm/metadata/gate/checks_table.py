@@ -51,14 +51,12 @@ from pvdm.trust.log.entry import LogEntry
 from pvdm.trust.refusal import refuse_input_errors, refused, require_same
 from pvdm.trust.verify import VerifiedProof
 from pvdm.verify.fetch import Files, describe_bytes
-from pvdm.verify.staged import ancestor_ids
+from pvdm.verify.staged import BOUNDARY_CODES, ancestor_ids
 
 FORMATS: Final = (2, 3)  # versions of the Iceberg table format
 REHASH_THREADS_MAX: Final = 4
 PUBLISHED: Final = "published"
 """Kind and subject of the event that stores the facts for a receipt in the step log. Its key is `UUID/snapshot`."""
-# `require_boundary`: errors about the contract's boundary. Any other means that a manifest of `main` cannot be read.
-_BOUNDARY_CODES: Final = frozenset({Code.BOUNDARY_UNCLEAR, Code.PARTITION_UNKNOWN})
 
 
 # 7 structure
@@ -216,7 +214,8 @@ def require_boundary(part: Part, core: ProofCore, metadata: TableMetadata, reade
     if target.operation is Operation.APPEND:
         _require_paths("proof_wrong_removals", "removed", set(), removed)
         return
-    with refuse_input_errors(), translate_main_errors(except_codes=_BOUNDARY_CODES):
+    # Any other error than those about the boundary means that a manifest of `main` cannot be read.
+    with refuse_input_errors(), translate_main_errors(except_codes=BOUNDARY_CODES):
         live = replaced_files(
             metadata, metadata.current_snapshot_id, target.operation, target.partition, part.files, reader
         )

@@ -37,7 +37,7 @@ from pvdm.steward.work.sources import Sources, table_ref
 from pvdm.verify.findings import Finding
 from pvdm.verify.job import Tools, VerificationResult, VerifyJob, verify
 from pvdm.verify.source import translate_load_errors, unusable_error
-from pvdm.verify.staged import find_base_id, find_changed_base
+from pvdm.verify.staged import find_base_id
 
 VERIFY_RUNS_MAX: Final = 1_000_000
 _MICROS: Final = 1_000_000
@@ -207,8 +207,6 @@ class Verification:
         job_id = self._end_last_run(nonce)
         with translate_load_errors():
             source = self.sources.pin_again(workload, bound)
-        operation = bound.contract.boundary.operation
-        findings += find_changed_base(metadata, operation, bound.partition, head, self.tools.files)
         return VerifyJob(
             job_id=job_id,
             attempt=ProvedAttempt(
@@ -285,8 +283,8 @@ def verdict_error(core: ProofCore, proof_id: str) -> PvdmError:
         f"the verdict is FAIL: {', '.join(each.value for each in core.verdict.classes)}",
         expected=expected,
         got=got,
-        hint=f"proof {proof_id}; fix the job, then open a new attempt with a reason: `pvdm repair`, or `pvdm publish` "
-        "for a branch of your own",
+        hint=f"proof {proof_id}; fix the job unless the findings name another cause, then open a new attempt with a "
+        "reason: `pvdm repair`, or `pvdm publish` for a branch of your own",
     )
 
 
