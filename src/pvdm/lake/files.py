@@ -17,7 +17,7 @@ from pvdm.lake.paths import Location, Pointer, parse_location
 from pvdm.lake.stores.store import UNFINISHED_PREFIX, WriteHooks, read, translate_errors
 from pvdm.lake.stores.stores import ConfiguredPath, Stores, location_of
 
-_READ_MAX_BYTES: Final = 2_147_483_647  # a larger file is read in part, so its hash differs
+_READ_MAX_BYTES: Final = 2_147_483_647
 # The names that `write` makes: the revision, and 128 random bits.
 _NAME: Final = re.compile(r"([0-9]{5,})-[0-9a-f]{32}\.metadata\.json")
 _translate_errors: Final = partial(translate_errors, "metadata_files_unavailable", "the catalog's metadata files")
@@ -72,13 +72,16 @@ class MetadataFiles:
         return data
 
     def read_unchecked(self, file: FoundFile | Pointer) -> bytes:
-        """The bytes of a file in the folder, without a check of their hash. Raises if it is missing."""
+        """The bytes of a file in the folder, without a check of their hash. Raises if it is missing or too large."""
         place = self._require_own(parse_location(file.location))
         with _translate_errors():
             try:
-                return read(self._store, place, _READ_MAX_BYTES)
+                data = read(self._store, place, _READ_MAX_BYTES)
             except FileNotFoundError:
                 raise Code.METADATA_FILE_MISSING(expected=file.location, got="nothing") from None
+        if len(data) > _READ_MAX_BYTES:
+            raise Code.METADATA_FILE_CHANGED(expected=f"at most {_READ_MAX_BYTES} bytes", got=f"more in {place}")
+        return data
 
     def remove(self, file: Pointer | FoundFile) -> None:
         """Remove a file if it is there. The caller has checked that no pointer of the ledger names it."""

@@ -206,13 +206,12 @@ def _walk(opened: int, folder: Location) -> Iterator[PrefixFile]:
 
 
 def _remove_empty(above: int, name: str) -> None:
-    """Remove the folder and the folders in it, as far as they are empty."""
+    """Remove the folder and the folders in it, as far as they are empty. A file or link of this name stays."""
     with _closing(_open_below(above, name)) as opened:
         if opened is None:
             return
         for each in sorted(os.listdir(opened)):  # noqa: PTH208 - pathlib cannot list a descriptor
-            if stat.S_ISDIR(os.stat(each, dir_fd=opened, follow_symlinks=False).st_mode):
-                _remove_empty(opened, each)
+            _remove_empty(opened, each)
     with contextlib.suppress(OSError):  # not empty
         os.rmdir(name, dir_fd=above)
 

@@ -71,9 +71,9 @@ class Vault:
         return self.write(table_uuid, VaultKind.QUARANTINE, name, data)
 
     def read(self, location: str, *, sha256: str, max_bytes: int) -> bytes:
-        """The bytes of a file. Raises if they do not have this hash. At most `max_bytes` and one more are read."""
+        """The bytes of a file. Raises if they do not have this hash, or are more than `max_bytes`."""
         data = self._read(self._require_own(location), max_bytes)
-        got = hashlib.sha256(data).hexdigest()
+        got = hashlib.sha256(data).hexdigest() if len(data) <= max_bytes else f"more than {max_bytes} bytes"
         if not compare_digest(got, sha256):
             raise Code.VAULT_DAMAGED(reason="vault_file_changed", expected=sha256, got=got)
         return data

@@ -161,12 +161,14 @@ def translate_read_errors() -> Iterator[None]:
     """Translate errors of reading a source, so that none of them counts as a fault of the staged files.
 
     An error that may pass, such as a missing file, becomes `source_unreadable` and is retried. An error about columns
-    or values of the pinned rows never passes: it becomes `source_unusable`, which ends the attempt.
+    or values of the pinned rows never passes, nor does a file above the limit: it becomes `source_unusable`, which ends
+    the attempt.
     """
     try:
         yield
     except VerificationError as error:
-        is_permanent = failure_class_of(error.reason) is FailureClass.SCHEMA or error.code == Code.VALUE_OUT_OF_RANGE
+        is_permanent = failure_class_of(error.reason) is FailureClass.SCHEMA
+        is_permanent |= error.code == Code.VALUE_OUT_OF_RANGE or error.reason == "file_too_large"
         raise unusable_error(error) if is_permanent else _unreadable_error(error) from None
     except InputError as error:
         # The Steward's configuration can be corrected.

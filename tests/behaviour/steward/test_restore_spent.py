@@ -36,6 +36,15 @@ def test_a_spent_workload_is_refused_with_table_and_snapshot(
     assert "Do not publish these chunks under another workload id" in str(error.hint)
 
 
+def test_a_spent_workload_is_reported_even_if_its_branch_is_gone(steward: RestorableSteward) -> None:
+    steward.recovery.back_up()
+    steward.publish("one", 5)
+    steward.lose_and_restore()
+    grant = steward.house.scene.grant(Role.PRODUCER, "sales")
+    workloads = steward.house.notary.workloads
+    refused(lambda: workloads.adopt(grant, "one", "sales.orders", "gone", {}), "workload_spent")
+
+
 def test_another_domain_does_not_see_a_spent_workload(steward: RestorableSteward) -> None:
     steward.recovery.back_up()
     steward.publish("one", 5)

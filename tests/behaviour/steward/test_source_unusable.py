@@ -162,6 +162,15 @@ def test_a_manifest_that_is_missing_or_wrong_is_named(source: FileSource) -> Non
     assert "pvdm source-files" in str(wrong.value.hint)
 
 
+def test_a_manifest_above_the_limit_is_refused_at_opening_and_not_retried(
+    source: FileSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pvdm.steward.work.sources.SOURCE_MANIFEST_MAX_BYTES", 40)
+    error = source.open_refused()
+    assert (error.reason, error.exit_code, error.expected) == ("source_manifest_invalid", 2, "at most 40 bytes")
+    assert str(source.manifest) in error.message
+
+
 def test_an_attempt_waits_while_the_manifest_is_changed(source: FileSource) -> None:
     source.write("a.parquet", {"id": [1], "at": timestamps()})
     source.write_manifest()
@@ -198,6 +207,26 @@ def test_a_source_table_that_can_never_be_read_ends_the_attempt_and_not_the_work
             assert workloads.get(unit, "work").state is WorkloadState.OPEN
         assert bench.state().metadata.current_snapshot_id is None
         assert attempt.branch not in bench.state().metadata.refs
+
+
+def test_a_source_file_above_the_limit_ends_the_attempt_and_not_the_workload(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with bench_at(tmp_path) as bench:
+        attempt, _ = bench.staged(ROWS[:1])
+        source = next(parse_location(bench.state("orders", RAW).metadata.location).local.glob("data/*.parquet"))
+        most = source.stat().st_size - 1
+        monkeypatch.setattr("pvdm.verify.fetch.FETCH_SIZE_MAX_BYTES", most)
+        bench.verification.verify(attempt.attempt_id)
+        ended = bench.now(attempt)
+        refusal = decode_refusal(ended.reason)
+        assert ended.state is AttemptState.ROLLED_BACK
+        assert refusal is not None
+        assert (refusal.reason, refusal.expected) == ("source_unusable", f"at most {most} bytes")
+        assert "too large" in refusal.message
+        assert source.name in str(refusal.got)
+        with bench.scene.notary.ledger.read() as unit:
+            assert workloads.get(unit, "work").state is WorkloadState.OPEN
 
 
 @pytest.mark.parametrize("of_list", [True, False], ids=["list", "manifest"])

@@ -16,7 +16,7 @@ from pvdm.lake.paths import Location, parse_location
 from pvdm.lake.stores.s3 import S3Store
 from pvdm.lake.stores.s3_client import S3Credentials, S3Settings
 from pvdm.lake.stores.store import Store, WriteHooks, read
-from pvdm.lake.stores.stores import Stores
+from pvdm.lake.stores.stores import ObjectPath, Stores
 from pvdm.lake.vault import Vault, VaultKind
 from pvdm.model.secret import Secret
 from pvdm.verify.fetch import Files
@@ -272,6 +272,19 @@ def test_a_file_is_unavailable_if_the_store_refuses_the_credentials(s3_server: S
     assert (
         reason_of(lambda: Files(Stores(unknown_user)).read(place, max_bytes=1), UnavailableError) == "file_unreadable"
     )
+
+
+def test_an_object_above_the_limit_is_refused_and_not_cut(
+    stores: Stores, bucket: Location, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pvdm.lake.stores.stores._READ_MAX_BYTES", 4)
+    path = ObjectPath(stores.object_store(bucket), bucket.child("file"))
+    path.put(b"1234")
+    assert path.read_bytes() == b"1234"
+    path.put(b"12345")
+    with pytest.raises(VerificationError) as caught:
+        path.read_bytes()
+    assert (caught.value.reason, caught.value.got) == ("file_too_large", str(path))
 
 
 def test_a_missing_object_is_a_verification_error(stores: Stores, bucket: Location) -> None:

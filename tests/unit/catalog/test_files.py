@@ -65,6 +65,17 @@ def test_an_edited_file_is_refused(files: MetadataFiles) -> None:
     assert caught.value.reason == "metadata_file_changed"
 
 
+def test_a_file_above_the_limit_is_refused_and_not_cut(files: MetadataFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pvdm.lake.files._READ_MAX_BYTES", 8)
+    assert files.read_unchecked(files.write(UUID, 0, b"document")) == b"document"
+    for size in (9, 10):
+        stored = files.write(UUID, 0, bytes(size))
+        for read in (files.read, files.read_unchecked):
+            with pytest.raises(VerificationError) as caught:
+                read(stored)
+            assert (caught.value.reason, caught.value.expected) == ("metadata_file_changed", "at most 8 bytes")
+
+
 def test_a_missing_file_is_refused(files: MetadataFiles) -> None:
     stored = files.write(UUID, 0, b"document")
     path_of(stored).unlink()

@@ -107,6 +107,25 @@ def test_only_empty_folders_are_removed(folder: Path) -> None:
     assert folder.parent.exists()
 
 
+def test_entries_that_are_removed_while_empty_folders_are_removed_are_tolerated(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "empty").mkdir()
+    (folder / "link").symlink_to("empty")
+    listdir = os.listdir
+
+    def list_and_remove(opened: int) -> list[str]:
+        """The names in the folder, of which the file `b` and the folder `late` are gone by now."""
+        names = listdir(opened)
+        (folder / "b").unlink(missing_ok=True)
+        return [*names, "late"]
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "listdir", list_and_remove)
+        prefix(folder).remove_empty()
+    assert sorted(each.name for each in folder.iterdir()) == ["data", "link"]
+
+
 def test_removing_a_folder_as_a_file_returns_false(folder: Path) -> None:
     assert prefix(folder).remove(location_of(folder / "data")) is False
     assert (folder / "data" / "a").exists()

@@ -73,6 +73,15 @@ def test_reading_a_changed_file_is_refused(vault: Vault) -> None:
     assert caught.value.reason == "vault_file_changed"
 
 
+@pytest.mark.parametrize("limit", [3, 2])
+def test_reading_a_file_above_the_limit_is_refused_even_if_the_hash_fits(vault: Vault, limit: int) -> None:
+    location = vault.write(UUID, VaultKind.METADATA, "m.avro", b"data")
+    assert vault.read(location, sha256=sha(b"data"), max_bytes=4) == b"data"
+    with pytest.raises(VerificationError) as caught:
+        vault.read(location, sha256=sha(b"data"), max_bytes=limit)
+    assert (caught.value.reason, caught.value.got) == ("vault_file_changed", f"more than {limit} bytes")
+
+
 def test_reading_a_missing_file_is_refused(vault: Vault) -> None:
     with pytest.raises(VerificationError) as caught:
         vault.read(vault.location(UUID, VaultKind.METADATA, "m.avro"), sha256=sha(b""), max_bytes=10)

@@ -108,8 +108,12 @@ class ObjectPath:
         return (replace(self, place=each.place) for each in self.store.files(self.place))
 
     def read_bytes(self) -> bytes:
-        """The object's bytes; if it is larger than a GiB, only the first GiB and one byte."""
-        return read(self.store, self.place, _READ_MAX_BYTES)
+        """The object's bytes. Raises `file_too_large` for more than a GiB."""
+        data = read(self.store, self.place, _READ_MAX_BYTES)
+        if len(data) > _READ_MAX_BYTES:
+            expected = f"at most {_READ_MAX_BYTES} bytes"
+            raise Code.FILE_MISMATCH(reason="file_too_large", expected=expected, got=str(self))
+        return data
 
     def put(self, data: bytes) -> None:
         """Write the object, or replace the one that is there."""

@@ -76,15 +76,15 @@ def _has_newer_file(files: MetadataFiles, table_uuid: str, shown: ReachedState) 
     """Whether there is another metadata file of a higher revision that is not older than the one that is shown.
 
     Times are compared too, since a table that was registered again starts its revisions again. A file that cannot be
-    parsed counts as newer, so that an operator checks it.
+    read or parsed counts as newer, so that an operator checks it.
     """
     for each in files.list_written(table_uuid):
         if each.unfinished or (revision_of(each.name) or 0) <= shown.revision:
             continue
-        data = files.read_unchecked(each)
-        if hashlib.sha256(data).hexdigest() == shown.sha256:
-            continue
         try:
+            data = files.read_unchecked(each)
+            if hashlib.sha256(data).hexdigest() == shown.sha256:
+                continue
             if TableMetadata.parse(data).last_updated_ms >= shown.updated_ms:
                 return True
         except (VerificationError, InputError):

@@ -232,6 +232,12 @@ class Sources:
         try:
             return self._reader.read(manifest, max_bytes=SOURCE_MANIFEST_MAX_BYTES)
         except VerificationError as error:
+            if error.reason == "file_too_large":
+                message = f"{manifest}: the manifest of source files is too large"
+                hint, most = "write several smaller manifests, each for a contract of its own", error.expected
+                raise Code.SOURCE_UNSUPPORTED(
+                    message, reason="source_manifest_invalid", expected=most, got="more", hint=hint, manifest=manifest
+                ) from None
             # An unreadable manifest gives no verdict about rows, since it may be corrected.
             raise Code.SOURCE_UNREADABLE(
                 f"{manifest}: the manifest of source files cannot be read: {error.message}",
