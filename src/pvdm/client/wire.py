@@ -127,11 +127,11 @@ class Wire:
     def _send(self, call: Call, read: Callable[[Response], _T | PvdmError]) -> _T | PvdmError:
         request_id = secrets.token_hex(16)
         try:
-            outcome, tries = self._send_with_retries(call, request_id)
+            outcome, tries, sent = self._send_with_retries(call, request_id)
         except PvdmError as error:
             return error.with_traceback(None)
         if isinstance(outcome, Failure):
-            return _failure_error(call, outcome, self.address.host, request_id=request_id, tries=tries)
+            return _failure_error(call, outcome, self.address.host, sent, request_id=request_id, tries=tries)
         try:
             if outcome.status < 300 or outcome.status in call.also_answers:
                 return read(outcome)
@@ -145,11 +145,11 @@ class Wire:
         except PvdmError as error:
             return error.with_traceback(None)
 
-    def _send_with_retries(self, call: Call, request_id: str) -> tuple[TryOutcome, int]:
-        """The outcome of the last try, and the number of tries."""
+    def _send_with_retries(self, call: Call, request_id: str) -> tuple[TryOutcome, int, bool]:
+        """The outcome of the last try, the number of tries, and whether any of them was sent."""
         started = time.monotonic()
         deadline_at = started + (self.time_outs.long_seconds if call.long else self.retries.total_seconds)
-        tries, renewed, notified = 0, False, False
+        tries, sent, renewed, notified = 0, False, False, False
         while True:
             self._require_usable()
             token_number, headers = self._headers(call, request_id)
@@ -162,9 +162,10 @@ class Wire:
                 renewed = True
                 continue
             tries += 1
+            sent = sent or isinstance(outcome, Response) or outcome.code is not Code.STEWARD_UNREACHABLE
             wait = self._wait_before_retry(call, outcome, tries, time.monotonic() - started)
             if wait is None or time.monotonic() + wait >= deadline_at:
-                return outcome, tries
+                return outcome, tries, sent
             if not notified and self.notify_waiting is not None and time.monotonic() - started >= _NOTICE_SECONDS:
                 notified = True
                 self.notify_waiting()
@@ -297,9 +298,10 @@ def _error_text(error: Exception) -> str:
     return ascii(str(error))[1:-1][:200] or type(error).__name__
 
 
-def _failure_error(call: Call, failure: Failure, host: str, *, request_id: str, tries: int) -> PvdmError:
+def _failure_error(call: Call, failure: Failure, host: str, sent: bool, *, request_id: str, tries: int) -> PvdmError:
     if failure.code is Code.STEWARD_UNREACHABLE:
-        message = f"the Steward at {host} cannot be reached; nothing was sent"
+        earlier = "an earlier try was sent, so it may have happened or not" if sent else "nothing was sent"
+        message = f"the Steward at {host} cannot be reached; {earlier}"
         return Code.STEWARD_UNREACHABLE(message, got=failure.got, request_id=request_id, tries=tries)
     if not call.repeatable:
         return _answer_lost_error(call, failure.got, request_id)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import socket
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -72,6 +73,25 @@ def test_a_port_without_a_listener_is_unreachable_and_nothing_was_sent() -> None
         steward.create_epoch("rotation")
     assert (caught.value.reason, caught.value.details["tries"]) == ("steward_unreachable", 1)
     assert "nothing was sent" in caught.value.message
+
+
+def test_an_error_about_an_unreachable_steward_says_that_an_earlier_try_was_sent() -> None:
+    listener = socket.create_server(("127.0.0.1", 0))
+    port = listener.getsockname()[1]
+
+    def drop_first_request_and_stop() -> None:
+        connection, _ = listener.accept()
+        listener.close()
+        with connection:
+            connection.recv(65_536)
+
+    stopping = threading.Thread(target=drop_first_request_and_stop)
+    stopping.start()
+    with client(f"http://127.0.0.1:{port}") as steward, pytest.raises(UnavailableError) as caught:
+        steward.info()
+    stopping.join()
+    assert (caught.value.reason, caught.value.details["tries"]) == ("steward_unreachable", 3)
+    assert caught.value.message.endswith("; an earlier try was sent, so it may have happened or not")
 
 
 def test_an_unknown_host_name_is_unreachable() -> None:
