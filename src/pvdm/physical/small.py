@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from pvdm.client import StewardClient
 from pvdm.client.table import TableClient
-from pvdm.errors import Code, ConflictError, StateUnknownError
+from pvdm.errors import Code, ConflictError, PvdmError, StateUnknownError
 from pvdm.lake.format.json_document import Json
 from pvdm.lake.format.manifest.entry import DataFile, ManifestContent
 from pvdm.lake.format.schema.logical import to_model
@@ -92,8 +92,6 @@ class _Staging:
             ready = fit_columns(rows, schema)
             files = [self._write_data_file(part) for part in split_by_partition(ready, header, schema)]
             self._commit(metadata, files)
-        except StateUnknownError:
-            raise  # the commit may have succeeded, so the files stay
         except BaseException:
             self._remove(self._written)
             raise
@@ -143,9 +141,11 @@ class _Staging:
                 longest = min(2 * longest, _LONGEST_WAIT_SECONDS)
                 metadata = self._load()
             except StateUnknownError:
-                if TableMetadata.from_json(self._table.load()).snapshot(snapshot.snapshot_id) is None:
-                    raise
-                return
+                self._written.clear()  # the commit may have succeeded, so the files stay
+                with contextlib.suppress(PvdmError):
+                    if TableMetadata.from_json(self._table.load()).snapshot(snapshot.snapshot_id) is not None:
+                        return
+                raise
 
     def _next_snapshot(self, metadata: TableMetadata, files: list[DataFile]) -> NewSnapshot | None:
         """The branch's next snapshot; None if it would change nothing."""

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pvdm.client import AccessToken, StewardClient
-from pvdm.errors import InputError, NotAllowedError, PvdmError
+from pvdm.errors import InputError, NotAllowedError, PvdmError, StateUnknownError, UnavailableError
 from pvdm.lake.format.manifest.entry import DataFile
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.paths import parse_location
@@ -290,7 +290,6 @@ def test_a_commit_is_made_again_if_the_branch_has_moved(lake: Lake, monkeypatch:
 def test_a_commit_whose_answer_is_lost_counts(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     with attempt_at(lake) as attempt:
         from pvdm.client.table import TableClient
-        from pvdm.errors import StateUnknownError
 
         whole = TableClient.commit
 
@@ -300,6 +299,36 @@ def test_a_commit_whose_answer_is_lost_counts(lake: Lake, monkeypatch: pytest.Mo
 
         monkeypatch.setattr(TableClient, "commit", commit)
         attempt.stage(rows((1, "eu")))
+        assert attempt.ids() == [1]
+
+
+@pytest.mark.parametrize(
+    ("failure", "raised"),
+    [
+        (UnavailableError("steward_unreachable", "it is away"), StateUnknownError),
+        (KeyboardInterrupt(), KeyboardInterrupt),
+    ],
+    ids=["away", "interrupted"],
+)
+def test_a_commit_keeps_its_files_if_it_cannot_be_found_out_whether_it_happened(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, failure: BaseException, raised: type[BaseException]
+) -> None:
+    with attempt_at(lake) as attempt, monkeypatch.context() as patched:
+        from pvdm.client.table import TableClient
+
+        whole = TableClient.commit
+
+        def lose_steward(*_: object, **__: object) -> None:
+            raise failure
+
+        def commit(self: TableClient, requirements: Any, updates: Any) -> Any:
+            whole(self, requirements, updates)
+            patched.setattr(TableClient, "load", lose_steward)
+            raise StateUnknownError("answer_lost", "lost")
+
+        patched.setattr(TableClient, "commit", commit)
+        with pytest.raises(raised):
+            attempt.stage(rows((1, "eu")))
         assert attempt.ids() == [1]
 
 
