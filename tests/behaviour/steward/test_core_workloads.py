@@ -13,6 +13,7 @@ from pvdm.ledger import Unit
 from pvdm.ledger.record.tokens import Grant
 from pvdm.ledger.work import attempts, nonces, workloads
 from pvdm.ledger.work.attempts import Attempt
+from pvdm.model.contract import BoundContract
 from pvdm.model.role import Role
 from pvdm.model.states import AttemptState, WorkloadState
 from pvdm.steward.work.opened import bound_contract
@@ -439,3 +440,17 @@ def test_main_an_attempts_branch_and_a_missing_branch_are_not_taken_over(line: L
         call = lambda: service(line).adopt(producer(line), "run-2", TARGET, branch, {})  # noqa: B023, E731
         assert refusal_of(call, NotAllowedError) == reason
     assert refusal_of(lambda: service(line).adopt(producer(line), "run-2", TARGET, "gone", {})) == "branch_unknown"
+
+
+def test_no_workload_is_opened_and_no_source_pinned_for_a_branch_that_cannot_be_adopted(
+    line: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line.write(ROWS[:1], TARGET)
+    line.protect()
+    pinned: list[BoundContract] = []
+    monkeypatch.setattr(service(line).sources, "pin", lambda bound, _: pinned.append(bound))
+    for branch, reason in (("gone", "branch_unknown"), ("main", "branch_reserved")):
+        call = lambda: service(line).adopt(producer(line), "run-1", TARGET, branch, {})  # noqa: B023, E731
+        assert refusal_of(call, PvdmError) == reason
+    with line.notary.ledger.read() as unit:
+        assert (workloads.find(unit, "run-1"), pinned) == (None, [])

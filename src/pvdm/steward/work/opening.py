@@ -20,6 +20,7 @@ from pvdm.ledger import Ledger, Unit, ids
 from pvdm.ledger.catalog import tables
 from pvdm.ledger.catalog.tables import TableRow
 from pvdm.ledger.clock import LedgerClock
+from pvdm.ledger.record import restores
 from pvdm.ledger.record.tokens import Grant, require_domain
 from pvdm.ledger.work import attempts, chunks, claims, workloads
 from pvdm.ledger.work.attempts import Attempt, AttemptOpening
@@ -224,7 +225,7 @@ class Workloads:
             if workload is None:
                 bound = self._bind_contract(row, table, parameters)
                 in_one_chunk = BoundContract(replace(bound.contract, chunking=_ONE_CHUNK), bound.parameters)
-                workload = self._open(workload_id, row, in_one_chunk)
+                workload = self._open(workload_id, row, in_one_chunk, branch)
             found = self._adopt_branch(workload, branch, reason)
         self.queue.hurry(found)
         return found
@@ -261,8 +262,11 @@ class Workloads:
         require_for_table(contract, parse_full_name(table), row.domain)
         return contract.bind(parameters)
 
-    def _open(self, workload_id: str, row: TableRow, bound: BoundContract) -> Workload:
-        """Open the workload, or return the one that was opened under this id with the same contract and parameters."""
+    def _open(self, workload_id: str, row: TableRow, bound: BoundContract, branch: str | None = None) -> Workload:
+        """Open the workload, or return the one that was opened under this id with the same contract and parameters.
+
+        A workload is not opened for a `branch` that cannot be adopted.
+        """
         contract = bound.contract
         metadata = self.catalog.states.load(row).metadata
         require_target_fit(contract, metadata, self.spark_extraction)
@@ -278,6 +282,9 @@ class Workloads:
                 workloads.require_same_opening(replace(opening, source=earlier.opening.source), earlier.opening)
                 require_not_published_since(unit, earlier)
                 return earlier
+            restores.require_not_published_in_lost_time(unit, workload_id)
+        if branch is not None:
+            require_adoptable(self.catalog.states.load_newest(row).metadata, branch)
         source = self.sources.pin(bound, row.table_uuid)
         if contract.extraction is ExtractionPath.SPARK:
             require_extraction(self.spark_extraction).require_reach(source.scan.locations())
