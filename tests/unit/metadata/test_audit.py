@@ -400,6 +400,26 @@ def test_a_waived_fail_may_be_published_by_the_next_attempt_at_the_same_bytes(hi
     assert (codes(report), report.snapshots[-1].standing) == (set(), Standing.BREAK_GLASS)
 
 
+def test_an_override_names_one_fail_proof_and_the_publication_needs_as_many_notaries_as_the_root_says(
+    tmp_path: Path,
+) -> None:
+    history = History(tmp_path)
+    history.snapshot([history.data_file("old")])
+    history.protect()
+    file = history.data_file("x")
+    first = replace(history.core([file]), verdict=FAILED)
+    override_id = history.override(first, history.prove(first))
+    history.tick()
+    second = replace(history.core([file]), verdict=FAILED)
+    proof_ids = [history.prove(second, signer) for signer in ("notary-a", "notary-b")]
+    snapshot = history.snapshot([file], by_steward=True)
+    history.say(history.receipt(snapshot, second, proof_ids, override_id), "notary-a")
+    report = history.audit(root=root_of(list(KEYS.values()), notaries=2))
+    assert (codes(report), standings(report)) == (set(), [BEFORE, Standing.BREAK_GLASS])
+    report = history.audit(root=root_of(list(KEYS.values()), notaries=3))
+    assert codes(report) == {"threshold_not_met"}
+
+
 def test_an_override_for_other_bytes_is_found(history: History) -> None:
     first = replace(history.core([history.data_file("x")]), verdict=FAILED)
     override_id = history.override(first, history.prove(first))

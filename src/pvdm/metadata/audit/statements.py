@@ -28,6 +28,7 @@ from pvdm.trust.verify import (
     CLOCK_SKEW_MAX_MICROS,
     VerifiedProof,
     VerifiedStatement,
+    require_agreed,
     verify_statement,
     verify_threshold,
 )
@@ -156,12 +157,15 @@ class Statements:
         return ProvedChunk(proof, min(indexes), max(indexes))
 
     def verify_override(self, override_id: str) -> tuple[VerifiedStatement[BreakGlass], int]:
-        """The override, verified as of its log entry, and its index. `checks.Proofs` checks that it is used once."""
+        """The override, verified as of its log entry, and its index. `checks.Proofs` checks that it is used once.
+
+        It names one notary's FAIL proof, and the evidence has no other proof of this FAIL: no threshold applies here.
+        """
         found = self._find(self._overrides, override_id, "audit_override_missing")
-        (failed,) = self.verify_proofs([read_unchecked(found.envelope, BreakGlass).fail_proof_id])
-        verified = verify_override(
-            found.envelope, self._root, failed=failed.proof, now=found.logged_at, used=lambda _: False
-        )
+        fail_proof_id = read_unchecked(found.envelope, BreakGlass).fail_proof_id
+        logged = self._find(self._proofs, fail_proof_id, "audit_proof_missing")
+        failed = require_agreed([verify_statement(logged.envelope, self._root, Proof, now=logged.logged_at)], 1)
+        verified = verify_override(found.envelope, self._root, failed=failed, now=found.logged_at, used=lambda _: False)
         return verified, found.index
 
     def all_receipts(self) -> Iterable[UnverifiedStatement[Receipt]]:
