@@ -129,6 +129,23 @@ def test_one_undecided_attempt_among_others_stops_the_whole_removal(shop: Shop) 
     assert len(quarantined_files(shop)) == 2
 
 
+@pytest.mark.parametrize("refused", ["undecided", "unknown"])
+def test_more_attempts_than_one_request_takes_are_removed_only_if_all_may_be(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, refused: str
+) -> None:
+    monkeypatch.setattr("pvdm.api.work.QUARANTINE_REMOVED_MAX", 1)
+    decided = run_failed(shop, "decided")
+    abandon(shop, "decided")
+    last = run_failed(shop, "undecided") if refused == "undecided" else "ab" * 16
+    words = ("quarantine", "remove", "--attempt", decided, "--attempt", last, "--reason", "away with both")
+    code, answer = run_command(shop, *words)
+    assert (code, answer["reason"]) == {
+        "undecided": (5, "quarantine_undecided"),
+        "unknown": (2, "attempt_unknown"),
+    }[refused]
+    assert decided in [each["attempt_id"] for each in list_quarantine(shop)]
+
+
 def test_a_dry_run_shows_what_would_go_and_removes_nothing(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     attempt_id = run_failed(shop)
     abandon(shop)

@@ -91,8 +91,10 @@ def quarantine_remove(
             raise click.UsageError(f"no quarantined attempt of {table}: {min(others)}")
         removable = [each for each in selected if each.undecided is None]  # `undecided`: why it may still be published
         kept = [each for each in selected if each.undecided is not None]
-        # Ids are sent as they were given: the Steward refuses unknown ones, and attempts that may still be published.
-        ids = list(attempt_ids) or [each.attempt_id for each in removable]
+        # The Steward refuses unknown ids, and attempts that may still be published. They are sent first, so that it
+        # refuses them before anything is removed.
+        removable_ids = [each.attempt_id for each in removable]
+        ids = sorted(dict.fromkeys(attempt_ids), key=lambda each: each in removable_ids) or removable_ids
         removed = [] if dry_run else list(_remove(client, ids, reason))
     removed_json = [view_json(each) for each in (removable if dry_run else removed)]
     document = {"dry_run": dry_run, "removed": removed_json, "kept": [view_json(each) for each in kept]}
