@@ -119,6 +119,18 @@ def test_a_digester_that_failed_is_void(engine: Engine) -> None:
     assert refusal_of(lambda: digester.update(batch_of([1]))).reason == "digester_void"
 
 
+def test_a_digester_is_void_after_a_reader_that_failed_between_batches(engine: Engine) -> None:
+    def broken() -> Iterator[pa.RecordBatch]:
+        yield batch_of([1, 2])
+        raise OSError("the disk is gone")
+
+    digester = Digester(PLAN, KEYS, engine=engine)
+    with pytest.raises(OSError, match="the disk is gone"):
+        digester.update(pa.RecordBatchReader.from_batches(batch_of([]).schema, broken()))
+    assert refusal_of(digester.partials).reason == "digester_void"
+    assert refusal_of(lambda: digester.update(batch_of([3]))).reason == "digester_void"
+
+
 def test_an_empty_table_of_another_schema_is_refused(engine: Engine) -> None:
     empty = batch_of([]).schema.set(0, pa.field("id", pa.string())).empty_table()
     assert refusal_of(lambda: digest(empty, PLAN, KEYS, engine=engine)).reason == "cast_refused"

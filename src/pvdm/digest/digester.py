@@ -77,9 +77,13 @@ class Digester:
         self._free = threading.Lock()
 
     def update(self, data: ArrowData) -> None:
-        """Add every row. After an error this digester cannot be used any more."""
-        for batch in batches(data):
-            self.add(batch, first_row=self._rows)
+        """Add every row. After an error, also of the data's own reader, this digester cannot be used any more."""
+        try:
+            for batch in batches(data):
+                self.add(batch, first_row=self._rows)
+        except BaseException:
+            self._failed = True
+            raise
 
     def add(self, batch: pa.RecordBatch, *, first_row: int) -> None:
         """Add one batch. Errors count rows from `first_row`, the number of the batch's first row in the whole input."""
