@@ -50,15 +50,21 @@ def require_extractable(schema: Schema, whose: str) -> None:
 
 def require_contract_fit(contract: DataProductContract, source: Schema, target: Schema) -> None:
     """Refuse a contract under which no workload can be opened, for any parameters and any rows of the source."""
-    with _in_contract("projections", "name a column of the target, in its own spelling"):
-        plan = digest_plan(contract, target)
-        require_identity(target, contract.projections.identity)
+    plan = require_projections_fit(contract, target)
     require_source_fit(contract, source)
     with _in_contract("boundary.columns"):
         mapped = require_mapping(contract, source, plan)
         engine, batch = default_engine(), empty_batch(mapped, source)
         for projection in plan.projections:
             engine.encode(plan, projection.name, batch)  # raises if a mapped type is not the target's
+
+
+def require_projections_fit(contract: DataProductContract, target: Schema) -> Plan:
+    """The digest plan. Raises if the target lacks a column of the projections, or has one that cannot be a key."""
+    with _in_contract("projections", "name a column of the target, in its own spelling"):
+        plan = digest_plan(contract, target)
+        require_identity(target, contract.projections.identity)
+    return plan
 
 
 def require_source_fit(contract: DataProductContract, source: Schema) -> None:

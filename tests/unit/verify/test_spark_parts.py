@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import subprocess
 import tarfile
 import threading
 import time
@@ -26,6 +27,7 @@ from pvdm.model.statements.verdict import FailureClass
 from pvdm.verify.findings import Finding
 from pvdm.verify.readers import combine_all
 from pvdm.verify.spark.access import StoreAccess
+from pvdm.verify.spark.application import Application, RunningDriver
 from pvdm.verify.spark.driver import receive, send
 from pvdm.verify.spark.reader import group_by_size
 from pvdm.verify.spark.report import FileReport, JobCipher, Report, hash_task
@@ -197,6 +199,51 @@ def test_keys_are_kept_while_a_task_runs() -> None:
     time.sleep(0.5)
     assert ring._keys is not None, "the task may take as long as it takes"
     ring.forget()
+
+
+class SleepingApplication(Application):
+    """An application whose driver only sleeps."""
+
+    def _start(self) -> RunningDriver:
+        process = subprocess.Popen(
+            ["sleep", "60"],  # noqa: S607
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+            bufsize=0,
+        )
+        assert process.stdin is not None
+        assert process.stdout is not None
+        return RunningDriver(process, process.stdin, process.stdout, 2, "application", "4.1")
+
+
+def test_the_driver_of_a_job_that_begins_as_the_idle_time_ends_is_not_killed(tmp_path: Path) -> None:
+    application = SleepingApplication(SparkSettings("local[2]", tmp_path))
+    assert application.cores() == 2
+    timer = application._idle
+    assert timer is not None
+    timer.cancel()
+    with application._driver() as started:
+        fired = threading.Thread(target=timer.function)
+        fired.start()
+        fired.join(0.3)
+        assert started.process.poll() is None, "the job's driver"
+    fired.join(10)
+    assert not fired.is_alive()
+    assert application.started is started
+    assert started.process.poll() is None, "the driver's own idle time has begun again"
+    application.close()
+    assert started.process.poll() is not None
+
+
+def test_an_idle_driver_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pvdm.verify.spark.application._STOP_SECONDS", 0.1)
+    application = SleepingApplication(SparkSettings("local[2]", tmp_path, idle_seconds=0))
+    with application._driver() as started:
+        pass
+    assert started.process.wait(10) is not None
+    application.close()
+    assert application.started is None
 
 
 def test_names_of_workers_are_all_different_and_at_most_128_characters_long() -> None:

@@ -136,9 +136,15 @@ class Application:
                 yield self._find_or_start()
             finally:
                 if self.started is not None:
-                    self._idle = threading.Timer(self._settings.idle_seconds, self.close)
+                    self._idle = threading.Timer(self._settings.idle_seconds, self._end_if_idle)
                     self._idle.daemon = True
                     self._idle.start()
+
+    def _end_if_idle(self) -> None:
+        """End the driver, unless a job has begun since this thread's timer was started."""
+        with self._turn:
+            if self._idle is threading.current_thread():
+                self._end()
 
     def _find_or_start(self) -> RunningDriver:
         if self._idle is not None:
