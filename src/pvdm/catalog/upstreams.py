@@ -28,7 +28,7 @@ PlaceCheck = Callable[[Location, Levels | None], None]
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """The namespaces below `levels` in this catalog are those below `there` in the upstream catalog.
+    """The namespaces below `levels` in this catalog are those below `upstream_root` in the upstream catalog.
 
     The upstream's tables must lie below one of `places`. Without places they may lie wherever no other table and no
     file of the Steward does.
@@ -36,7 +36,7 @@ class Mount:
 
     name: str
     levels: Levels
-    there: Levels
+    upstream_root: Levels
     upstream: Upstream
     places: tuple[Location, ...] = ()
 
@@ -200,7 +200,7 @@ class Upstreams:
         return self._ledger.transact(work, at_micros=self._clock.now_micros())
 
     def _require_place(self, mount: Mount, seen: UpstreamState) -> None:
-        """Raise if producers could write where they must not: a whole bucket, outside `places`, the Steward's place."""
+        """Raise unless producers may write to the table's place: no entire bucket, in `places`, not the Steward's."""
         place = parse_location(seen.metadata.location)
         is_outside = bool(mount.places) and not any(place != each and place.is_under(each) for each in mount.places)
         if not place.parts or is_outside:
@@ -251,7 +251,7 @@ def _pointer_of(seen: UpstreamState) -> Pointer:
 
 def _upstream_levels(mount: Mount, levels: Levels) -> Levels:
     """The namespace as the upstream names it."""
-    return (*mount.there, *levels[len(mount.levels) :])
+    return (*mount.upstream_root, *levels[len(mount.levels) :])
 
 
 def _drop_unprotected(unit: Unit, row: TableRow) -> None:
