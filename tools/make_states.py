@@ -12,10 +12,13 @@ PAGE = Path(__file__).parents[1] / "spec" / "states.md"
 HEAD = """# States
 
 Attempts, nonces, workloads and announced publications are rows of the ledger, the Steward's database. Their states
-change by fixed steps. This page lists every state and every permitted step between two states. (The states of a handle
-are not listed here.) It is for operators who look up a state that `pvdm status` shows, and for people who change the
-code. [`docs/concepts.md`](../docs/concepts.md) explains the words. A *restore* brings the ledger back from a backup
+change by fixed steps. This page lists every state and every permitted step between two states. It is for operators who
+look up a state that `pvdm status` shows, and for people who change the code.
+[`docs/concepts.md`](../docs/concepts.md) explains the words. A *restore* brings the ledger back from a backup
 ([`docs/restore.md`](../docs/restore.md)).
+
+A *handle* has states too, which this page does not list. It is a random id that each worker of a
+verification, for example a Spark executor, exchanges for the keys ([`keys.md`](keys.md) section 5).
 
 - Every step is one row update in one transaction. It leaves an event in the step log, with the old and the new row.
 - A step that is not listed is refused, by the code and by triggers of the database.
@@ -28,8 +31,9 @@ code. [`docs/concepts.md`](../docs/concepts.md) explains the words. A *restore* 
 
 ABOUT = {
     "attempt": (
-        "An attempt is one try at a chunk, on its own branch. It begins when the ledger gets its row. An override\n"
-        "waives the FAIL of an attempt that stages the files of an earlier failed attempt again\n"
+        "An attempt is one try at a chunk, on its own branch. It begins when the ledger gets its row.\n\n"
+        "An override concerns two attempts. The first attempt ends with a FAIL, which the override names. The second\n"
+        "attempt stages the same files again, and its verdict is FAIL too. The override waives this second FAIL\n"
         "([`gate.md`](gate.md#5-break-glass))."
     ),
     "nonce": "A nonce is 128 random bits, valid for one publication, override, attestation or approval.",
