@@ -92,12 +92,12 @@ def test_empty_or_contradictory_wrong_rows_are_refused() -> None:
 
 def test_the_description_names_counts_keys_files_and_fields() -> None:
     assert describe_counts(LOCATED) == "6 rows missing, 1,200 rows modified"
-    first_two = "first missing (id, shop): (0, berlin), (1, berlin), … (2 of the 8 keys that are kept)"
+    first_two = "first missing (id, shop): (0, berlin), (1, berlin), … (2 of 8 sample keys)"
     assert first_keys(MISSING, named=2) == first_two
     assert list(describe(LOCATED)) == [
         "6 rows missing",
         "  first missing (id, shop): (0, berlin), (1, berlin), (2, berlin), (3, berlin), (4, berlin), (5, berlin), …"
-        " (6 of the 8 keys that are kept)",
+        " (6 of 8 sample keys)",
         "  source files: file:///raw/a.parquet (6)",
         "  partitions: shop=berlin (6)",
         "1,200 rows modified",
@@ -110,9 +110,7 @@ def test_the_description_names_counts_keys_files_and_fields() -> None:
         "fields that differ (1,000 of 1,200 modified rows were compared): amount (1,200), note (3)",
     ]
     assert list(describe(PROBLEM)) == ["rows were not located (locate_too_slow): it took too long: 'Trier'"]
-    assert (
-        explain_more_keys(LOCATED, "orders-1") == "all keys that are kept: `pvdm status --workload-id orders-1 --json`"
-    )
+    assert explain_more_keys(LOCATED, "orders-1") == "all sample keys: `pvdm status --workload-id orders-1 --json`"
     assert explain_more_keys(WrongRows((MODIFIED,)), "orders-1") is None
 
 

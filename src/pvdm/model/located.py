@@ -149,7 +149,7 @@ def first_keys(each: LocatedClass, *, named: int = _KEYS_NAMED) -> str:
     names = [quoted(name) for name, _ in each.samples[0].key]
     head = names[0] if len(names) == 1 else f"({', '.join(names)})"
     kept = len(each.samples)
-    more = f", … ({named} of the {kept} keys that are kept)" if kept > named else ""
+    more = f", … ({named} of {kept} sample keys)" if kept > named else ""
     return f"first {each.failure.value} {head}: {', '.join(_format_key(key) for key in each.samples[:named])}{more}"
 
 
@@ -157,7 +157,7 @@ def explain_more_keys(located: WrongRows, workload_id: str) -> str | None:
     """How to see the keys that `first_keys` leaves out; None if it leaves none out."""
     if all(len(each.samples) <= _KEYS_NAMED for each in located.classes):
         return None
-    return f"all keys that are kept: `pvdm status --workload-id {workload_id} --json`"
+    return f"all sample keys: `pvdm status --workload-id {workload_id} --json`"
 
 
 def explain_hidden_keys(located: WrongRows) -> str | None:

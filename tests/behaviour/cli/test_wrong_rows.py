@@ -80,13 +80,13 @@ def test_values_of_rows_are_printed_escaped_and_quoted_where_they_are_ambiguous(
 def test_a_producer_sees_the_files_the_number_of_keys_and_how_to_see_all_of_them(shop: Shop) -> None:
     output = output_of_failing_run(shop, "many", "many", "sample-keys: [producer, operator]")
     assert "first added (id, day, town): (100, 2026-11-14, new), " in output
-    assert "… (6 of the 12 keys that are kept)" in output
-    assert "  more: all keys that are kept: `pvdm status --workload-id many --json`" in output
+    assert "… (6 of 12 sample keys)" in output
+    assert "  more: all sample keys: `pvdm status --workload-id many --json`" in output
     # The number after a file counts rows.
     (line,) = [line for line in output.splitlines() if line.startswith("  files with added rows: ")]
     assert line.endswith(".parquet (12)")
     shown = status_output(shop, "many", Role.OPERATOR)
-    assert "all keys that are kept: `pvdm status --workload-id many --json`" in shown
+    assert "all sample keys: `pvdm status --workload-id many --json`" in shown
 
 
 @pytest.mark.parametrize(

@@ -158,11 +158,11 @@ def audit_lines(report: AuditReport) -> Iterator[Line]:
     yield "", None
     yield f"audit of {report.table.name}", "bold"
     for approval in report.approvals:
-        yield f"   protected by {approval.operator}: {approval.reason}", None
+        yield f"   protected by {approval.operator}, reason: {approval.reason}", None
     for snapshot in report.snapshots:
         yield f"   {_snapshot_text(snapshot)}", "green" if not snapshot.findings else "bold red"
     if report.rehashed is not None:
-        yield f"   {counted(report.rehashed.data_files, 'data file')} read again: the bytes that the proofs bind", None
+        yield f"   {counted(report.rehashed.data_files, 'data file')} read again and compared with the proofs", None
     counts = ", ".join(f"{count} {name}" for name, count in report.counts.items() if count)
     if report.holds:
         yield f"   no violations in the history of main: {counts}", "bold green"
