@@ -30,7 +30,7 @@ from pvdm.physical.spark import condition, literal, null_of, spark_name, spark_t
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-# The Steward pins no larger manifest.
+# The Steward does not pin a larger manifest of source files.
 _MANIFEST_BYTES: Final = 67_108_864
 _FILE_COLUMN: Final = "_file"
 _NOT_FOUND: Final = frozenset({Code.TABLE_UNKNOWN, Code.NAMESPACE_UNKNOWN})
@@ -68,7 +68,7 @@ class Source:
 
     @cached_property
     def schema(self) -> Schema:
-        """The columns of the pinned snapshot, and those added to the table later that the contract reads."""
+        """The columns of the pinned snapshot, and columns that the table got later, if the contract reads them."""
         if self.bound.contract.boundary.source.table is None:
             schema, _ = schema_from_text(json.dumps(self._manifest["schema"]))
             return schema
@@ -125,7 +125,7 @@ class Source:
         return frame
 
     def frame(self, chunk: ChunkDefinition) -> DataFrame:
-        """The chunk's rows, by the contract's filter and the chunk's own, built from values and not from SQL text."""
+        """The chunk's rows in the source, by the filters of contract and chunk. No value becomes a part of SQL text."""
         from pyspark.sql import functions
 
         filters = condition(self.bound.where(self.schema)) & condition(bind(chunk.expression, self.schema, {}))
@@ -186,17 +186,9 @@ class Chunk:
 
     @classmethod
     def of(cls, workload: WorkloadView, chunk: ChunkView, source: Source | None) -> Chunk:
-        """The chunk of a response, for the job."""
-        return cls(
-            workload.workload_id,
-            chunk.chunk_id,
-            str(workload.table),
-            chunk.where,
-            chunk.files,
-            dict(workload.parameters),
-            workload.source_snapshot_id,
-            source,
-        )
+        """The chunk for the job, from the workload and the chunk in the Steward's responses."""
+        table, parameters, pinned = str(workload.table), dict(workload.parameters), workload.source_snapshot_id
+        return cls(workload.workload_id, chunk.chunk_id, table, chunk.where, chunk.files, parameters, pinned, source)
 
     def _require_source(self) -> Source:
         if self._source is None:
@@ -208,5 +200,5 @@ class Chunk:
         return self._require_source().frame(ChunkDefinition(self.chunk_id, self.where, self.files))
 
     def rows(self) -> DataFrame:
-        """The rows that the contract declares: those of `source`, with the target's columns."""
+        """The rows of `source()`, with the target's columns, by the contract's column mapping."""
         return self._require_source().apply_mapping(self.source())

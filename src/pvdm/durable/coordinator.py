@@ -39,7 +39,7 @@ class Coordinator:
         stage_seconds: float | None = None,
         watch: Watch = ignore_progress,
     ) -> None:
-        """`steward` is embedded, or a client with a producer's token. Without `spark` jobs are small ones, in Arrow.
+        """`steward` is an embedded Steward or a producer's client. Without `spark`, jobs return Arrow tables.
 
         `spark` is a session, or a function that starts one, which is called when there is a chunk to stage.
         `stage_seconds`: how long the staging of one chunk may take. `watch` is called at every step.
@@ -58,7 +58,7 @@ class Coordinator:
         self.close()
 
     def close(self) -> None:
-        """Close the client that the Coordinator created; the caller's own stays open."""
+        """Close the client that the Coordinator created; a client that the caller passed stays open."""
         if self._owns_client:
             self._client.close()
 
@@ -73,8 +73,8 @@ class Coordinator:
     ) -> Outcome:
         """Open the workload, or continue it, and bring every chunk to its end.
 
-        `build` makes a chunk's rows; without it the contract's filter and mapping are the job. `table` names the
-        target, or `contract` does, which must be the table's contract. `parameters` are the contract's.
+        `build` makes a chunk's rows; without `build`, Spark makes them by the contract's filter and mapping. `table` or
+        `contract` names the target, and `contract` must be its contract. `parameters` are the contract's parameters.
         """
         return self.run(workload_id, self._require_target(table, contract), parameters, build)
 
@@ -120,7 +120,7 @@ class Coordinator:
         return self._run(self._client.workload(workload_id).workload, _refuse_build, opened_attempt=opened)
 
     def _abandoned_outcome(self, workload_id: str) -> Outcome | None:
-        """The outcome of an abandoned workload; None for any other, and for an unknown one."""
+        """The outcome of an abandoned workload; None if the workload is not abandoned, or cannot be read."""
         try:
             workload = self._client.workload(workload_id).workload
         except PvdmError:

@@ -51,7 +51,7 @@ def failure_error(
     """The error for an attempt that failed, with the Steward's refusal and the next step.
 
     `earlier`: the attempt failed in an earlier run, and this run has not tried again. `moved`: the source has a newer
-    snapshot than the workload reads. `next_step` replaces the usual one, a repair, for example if no attempt is left.
+    snapshot than the workload reads. `next_step`, if given, replaces the usual next step, a repair.
     """
     refusal = attempt.refusal
     classes = ", ".join(each.value for each in attempt.classes)
@@ -82,7 +82,7 @@ def failure_error(
 
 
 def _other_cause_hint(attempt: AttemptView) -> str | None:
-    """The hint if the job may be right: `main` has changed in what it overwrites, or the gate refused. Else None."""
+    """The hint if the job may be right: `main` has changed where it overwrites rows, or the gate refused. Else None."""
     if attempt.findings and all(each.code in _MAIN_CHANGED for each in attempt.findings):
         return _MAIN_CHANGED_HINT
     return None if attempt.refusal is None or attempt.refusal.code == _FAILED else attempt.refusal.hint
@@ -314,9 +314,9 @@ def _package(frame: FrameType) -> str:
 
 
 def _is_within(frame: FrameType, folders: tuple[str, ...]) -> bool:
-    """Whether the code lies in one of these folders, by its own path or by its module's.
+    """Whether the code's file or its module's file lies in one of these folders.
 
-    The path in compiled code is that of its build, so the module's is compared too.
+    Compiled code names the file on the machine that built it, so the module's file is compared too.
     """
     source = frame.f_code.co_filename
     files = (source, str(frame.f_globals.get("__file__") or source))

@@ -116,7 +116,7 @@ class ChunkOutcome:
 
     @property
     def published(self) -> PublicationTime | None:
-        """Now or before; None if the chunk is not published."""
+        """Whether this run published the chunk, or an earlier one had; None if it is not published."""
         if self.state is not AttemptState.COMMITTED:
             return None
         return PublicationTime.BEFORE if self.before else PublicationTime.NOW
@@ -187,7 +187,7 @@ class Committed:
         return f"{state}  {self.workload_id}: {counted(len(self.chunks), 'chunk')} of {self.table}, {extent}"
 
     def require(self) -> Committed:
-        """Itself; the other outcomes raise."""
+        """Return this outcome. The other outcomes raise their error."""
         return self
 
     def to_json(self) -> dict[str, object]:
@@ -255,7 +255,7 @@ Outcome: TypeAlias = Committed | VerificationFailed | RolledBack
 
 
 def extent_of(chunks: Sequence[ChunkOutcome]) -> ExtentView | None:
-    """The sum over the published chunks, with removals counted once for each snapshot; None if one is not known."""
+    """The sum over the published chunks, with removals counted once a snapshot; None if a chunk's extent is unknown."""
     published = [each.attempt for each in chunks if each.attempt.snapshot_id is not None]
     extents = [each.extent for each in published if each.extent is not None]
     if len(extents) < len(published):

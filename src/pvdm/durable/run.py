@@ -1,4 +1,4 @@
-"""Runs the chunks of a workload to their end; also publishes what overrides name."""
+"""Runs the chunks of a workload to their end; also publishes the bytes that an override names."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Run:
         self._published_before: set[str] = set()
         self._failed: tuple[ChunkView, AttemptView] | None = None  # a chunk that failed while others waited
         self._plan_indexes: dict[str, int] = {}
-        self._failed_before = False  # whether the chunk that ends this run failed in an earlier one
+        self._failed_before = False  # whether the chunk that ends this run failed in an earlier run
         self._source_noted = False
 
     def execute(self) -> Outcome:
@@ -131,7 +131,7 @@ class Run:
             read += len(page)
 
     def _complete_chunk(self, chunk: ChunkView) -> AttemptView:
-        """Bring the chunk's last attempt, or a new one, to its end; returns it."""
+        """Bring the chunk's last attempt, or a new attempt, to its end; returns the attempt."""
         last, reason = chunk.attempt, _FIRST_REASON
         if last is not None:
             is_of_earlier_run = last.attempt_id != self._settings.opened_attempt
@@ -244,7 +244,7 @@ class Run:
         """The next step if no attempt at the chunk is left; else empty."""
         failed_max = self._bound.contract.governance.attempts_max
         if attempt.number < min(failed_max, ROLLED_BACK_MAX):
-            return ""  # fewer attempts, of both kinds together, than either limit
+            return ""  # even failed and rolled back attempts together are below each limit
         workload_id, index = self._workload.workload_id, self._plan_indexes[chunk.chunk_id]
         try:
             attempts = self._client.workload(workload_id, chunks_after=index, limit=1, look_up_source=False).attempts
@@ -255,12 +255,12 @@ class Run:
     def _await_attempt(self, chunk: ChunkView, attempt: AttemptView, *, until_published: bool = False) -> AttemptView:
         """Wait until the attempt has ended, or waits for the other chunks.
 
-        With `until_published`, wait until it has ended, or until another chunk has failed: then none is published.
+        With `until_published`, wait until it has ended, or until another chunk's failure prevents all publications.
         """
         self._attempts[chunk.chunk_id] = attempt
         while not attempt.settled or (until_published and attempt.waiting):
             problem = attempt.problem
-            if problem is not None or not until_published:  # while chunks wait, only problems
+            if problem is not None or not until_published:  # while chunks wait, only problems are reported
                 self._report(chunk, Activity.VERIFYING, attempt, problem=None if problem is None else problem.message)
             require_progress(attempt)
             if until_published and attempt.waiting:
@@ -351,7 +351,7 @@ def _stage_limit(seconds: float | None, expires_at: int) -> float | None:
 def publish_override(client: StewardClient, override_id: str, watch: Watch = ignore_progress) -> Outcome:
     """Publish the bytes that an accepted override names, as an operator, and wait for the outcome.
 
-    The same call again waits for the same attempt while it is live; after one that ended unpublished, it makes another.
+    A repeated call waits for the same attempt while it is live. After an unpublished end, it makes a new attempt.
     """
     attempt = client.publish_override(override_id)
     published_before = attempt.state is AttemptState.COMMITTED

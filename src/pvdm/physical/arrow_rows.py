@@ -32,7 +32,7 @@ from pvdm.model.schema import (
 )
 from pvdm.physical.stager import require_names, type_error
 
-# The stubs of pyarrow do not know every function and every form of it.
+# The type stubs of pyarrow lack some functions and signatures.
 arrow: Any = pa
 pc: Any = pyarrow.compute
 _UNSUPPORTED: Final = frozenset({Kind.VARIANT, Kind.UNKNOWN, Kind.TIME_NS})
@@ -137,7 +137,7 @@ def _parts_fit(given: pa.DataType, wanted: pa.DataType) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """The rows of one partition, and its values by the ids of the partition fields."""
+    """The rows of one partition, and the partition's values by the ids of the partition fields."""
 
     values: IdMap[Value]
     rows: pa.Table
@@ -171,7 +171,7 @@ def split_by_partition(rows: pa.Table, header: ManifestHeader, schema: Schema) -
 def _index_values(
     rows: pa.Table, field: PartitionField, schema: Schema, column_types: dict[int, Type]
 ) -> tuple[pa.Array[Any], list[Value]]:
-    """For each row the index of its partition value among the distinct ones, and these values."""
+    """Two results: for each row an index into the list of distinct partition values, and this list."""
     source_id = field.source_ids[0]
     if len(field.source_ids) != 1 or source_id not in column_types:
         message = f"partition field {field.name[:80]!a} has no source among the columns"

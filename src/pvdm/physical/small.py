@@ -1,6 +1,6 @@
 """Stages Arrow rows without a JVM: it writes Parquet files and manifests itself, and commits over REST.
 
-For tests and small jobs, on local files or an object store; with the same interface as the stager with Spark.
+It is for tests and small jobs, works on local files or an object store, and has the interface of the Spark stager.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class SmallStager:
             _Staging(TableClient(client, *to.table_parts), to, self._now_ms).run(rows)
 
     def cancel(self, to: Destination) -> bool:
-        """Prevent a write that has not begun. Returns False if one has begun, whose end the caller must wait for."""
+        """Prevent a write that has not begun. Returns False if it has begun: the caller must then wait for its end."""
         with self._lock:
             self._cancelled.add(to.attempt_id)
             return to.attempt_id not in self._writing
@@ -103,7 +103,7 @@ class _Staging:
     def _write_data_file(self, part: Part) -> DataFile:
         location = self._prefix.child("data", f"{secrets.token_hex(16)}.{_PARQUET}")
         sink = pa.BufferOutputStream()
-        # Without Arrow's own schema, which would be a second one beside Iceberg's.
+        # `store_schema` would write Arrow's schema into the file, as a second schema beside Iceberg's.
         pq.write_table(part.rows, sink, compression="zstd", store_schema=False)
         data = sink.getvalue().to_pybytes()
         self._write_file(location, data)
@@ -118,8 +118,8 @@ class _Staging:
     def _commit(self, metadata: TableMetadata, files: list[DataFile]) -> None:
         """Commit the files, and retry on conflicts with other commits to the table.
 
-        No other writer uses an attempt's branch, so only commits elsewhere conflict. Retries wait for a growing random
-        time, so that one of many succeeds each time.
+        No other writer uses an attempt's branch, so only commits to the rest of the table conflict. A retry waits for a
+        random time with a growing limit, so that concurrent writers do not all retry at once.
         """
         ends, longest = time.monotonic() + COMMIT_PATIENCE_MAX_SECONDS, _FIRST_WAIT_SECONDS
         while True:
@@ -183,7 +183,7 @@ class _Staging:
 
 
 class StoredFiles:
-    """Reads manifest lists, manifests and small data files from their stores; by default local files."""
+    """Reads manifest lists, manifests and small data files from their stores; without `stores` only local files."""
 
     def __init__(self, stores: Stores | None = None) -> None:
         self._stores = Stores() if stores is None else stores

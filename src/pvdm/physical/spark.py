@@ -136,11 +136,11 @@ def _predicate(predicate: ex.Predicate) -> Column:
 
 
 def _comparable(column: Column, given: ex.Literal) -> Column:
-    """The column. For floats and uuids it is an expression that Spark does not push down to its sources.
+    """The column. For floats and UUIDs it is an expression that Spark does not push down to its sources.
 
-    Iceberg and Parquet skip partitions, files and row groups by their bounds, and order these types differently than
-    Spark. For them -0.0 is below 0.0, bounds ignore NaN, which Spark has above all numbers, and Iceberg compares uuids
-    as signed. Spark does not push down a sum or a concatenation. A value plus 0.0 is the value, with 0.0 for -0.0.
+    Iceberg and Parquet skip partitions, files and row groups by bounds, which have another order than Spark. In bounds
+    -0.0 is below 0.0, and NaN does not count, while Spark orders NaN above all numbers. Iceberg compares UUIDs as
+    signed numbers. Spark pushes down neither sums nor concatenations. Adding 0.0 only changes -0.0, to 0.0.
     """
     from pyspark.sql import functions
 
@@ -234,7 +234,7 @@ def _type_key(type_: DataType) -> Any:
 
 
 def _widens(given: DataType, wanted: DataType) -> bool:
-    """Whether the wanted type has every value of the given one: a wider number, or any type for nulls only."""
+    """Whether the wanted type has every value of the given type: a wider number type, or any type if all are null."""
     from pyspark.sql.types import DecimalType, NullType
 
     if isinstance(given, NullType):
@@ -309,7 +309,7 @@ def _write(writer: Any, to: Destination, metadata: TableMetadata, catalog: str) 
         case Operation.OVERWRITE:
             writer.overwrite(functions.lit(True))
         case Operation.OVERWRITE_PARTITIONS if to.partition:
-            # Static, so that an empty result empties the partition.
+            # A static overwrite, so that a job without rows empties the partition.
             writer.overwrite(in_partition(metadata, to.partition, catalog))
         case Operation.OVERWRITE_PARTITIONS:
             writer.overwritePartitions()

@@ -41,7 +41,7 @@ class Destination:
 
 
 class Stager(Protocol[Rows_contra]):
-    """Stages one chunk's rows on the attempt's branch. After an error it removes files that no commit can show."""
+    """Stages one chunk's rows on the attempt's branch. After an error it removes files that no commit can reference."""
 
     def stage(self, make: Callable[[], Rows_contra], to: Destination) -> None:
         """Make the rows, write them, and commit them to the branch."""
