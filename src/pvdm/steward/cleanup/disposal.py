@@ -312,7 +312,7 @@ class Disposal:
         copies = self.vault.location(ended.table_uuid, VaultKind.DATA, ended.attempt.attempt_id)
         folders = [parse_location(ended.attempt.prefix), parse_location(copies)]
         references = References(self.ledger, self.catalog.states, self.files, self._references_cache)
-        older = None  # a snapshot of `main` that is older than the attempt: its base, or one by time
+        older = None  # a snapshot of `main` older than the attempt: the base in its proof, else the newest by time
         if ended.core is not None:
             older = ended.core.target.base_snapshot_id
         elif ended.row is not None:

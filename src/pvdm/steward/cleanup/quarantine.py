@@ -44,7 +44,7 @@ class QuarantineFiles:
         """
         refuse_attempt_token(grant)
         only_uuid = None if table is None else load_row(self._catalog, grant, table).table_uuid
-        returned = self._find_returned(only_uuid)  # attempts whose removed files are there again
+        returned = self._find_returned(only_uuid)  # attempts whose removed files are in quarantine again
         with self._ledger.read() as unit:
             # If the page before ended with an unknown attempt, only unknown ones are left.
             after_unknown = None if after is None or attempts.find(unit, after) is not None else after

@@ -56,7 +56,7 @@ class SparkSection(StrictSection):
 
 
 def make_spark_settings(section: SparkSection | None, folder: Path) -> SparkSettings | None:
-    """Check the section and make its paths absolute; `folder` is the one of `steward.toml`. None without a section."""
+    """Check the section and make its paths absolute; `folder` has `steward.toml`. Returns None without a section."""
     if section is None:
         return None
     _require_supported(section)
@@ -95,7 +95,8 @@ def _spark_error(what: str, expected: str, got: str) -> PvdmError:
 class UpstreamConfig:
     """An upstream catalog. Its namespaces below `upstream_root` appear in the Steward's catalog below `namespace`.
 
-    Its tables must lie below one of `places`; without places, wherever no other table and no file of the Steward is.
+    Its tables must lie below one of `places`. Without `places` they may lie wherever no other table and no file of the
+    Steward lies.
     """
 
     name: str
@@ -164,13 +165,9 @@ def _make_upstream_config(given: UpstreamSection, folder: Path) -> UpstreamConfi
     settings: RestUpstreamConfig | GlueSettings
     match given:
         case _RestUpstream():
-            settings = RestUpstreamConfig(
-                given.uri,
-                given.warehouse,
-                None if given.token_file is None else folder / given.token_file,
-                None if given.credential_file is None else folder / given.credential_file,
-                given.timeout_seconds,
-            )
+            names = (given.token_file, given.credential_file)
+            token, credential = (None if name is None else folder / name for name in names)
+            settings = RestUpstreamConfig(given.uri, given.warehouse, token, credential, given.timeout_seconds)
         case _GlueUpstream():
             settings = GlueSettings(given.region, given.endpoint, given.catalog_id, given.timeout_seconds)
     places = tuple(parse_location(each) for each in given.places)

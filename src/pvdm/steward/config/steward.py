@@ -26,11 +26,12 @@ CONFIG_SIZE_MAX_BYTES: Final = 65_536
 
 _SHA256: Final = r"[0-9a-f]{64}"
 _OBJECT_STORE_URL: Final = re.compile(r"s3[an]?://", re.IGNORECASE)
-# What an error message says for a pattern, for the type of a value, and for an error type of Pydantic.
+# What an error message says about the values that a pattern accepts.
 _PATTERN_DESCRIPTIONS: Final = {
     f"^{sections.IDENTITY}$": "1 to 128 of a to z, 0 to 9 and . _ @ / : -, the first a letter or digit",
     f"^{_SHA256}$": "64 lower-case hex digits",
 }
+# What an error message says for the type of a value in the file.
 _TYPE_NAMES: Final = {
     str: "text",
     int: "a whole number",
@@ -39,12 +40,8 @@ _TYPE_NAMES: Final = {
     list: "a list",
     dict: "a table",
 }
-_EXPECTED_TYPES: Final = {
-    "string_type": "text",
-    "path_type": "text",
-    "int_type": "a whole number",
-    "bool_type": "true or false",
-}
+# The type that a field has, for each of Pydantic's error types about a value of another type.
+_EXPECTED_TYPES: Final = {"string_type": str, "path_type": str, "int_type": int, "bool_type": bool}
 # Pydantic's error types for an unknown field: of a model, and of a dataclass.
 _UNKNOWN_FIELD: Final = frozenset({"extra_forbidden", "unexpected_keyword_argument"})
 
@@ -377,7 +374,7 @@ def _expected_and_got(error: Any, parts: list[str]) -> tuple[str, str]:
         case "extra_forbidden" | "unexpected_keyword_argument":
             return "a field of steward.toml", parts[-1]
         case type_error if type_error in _EXPECTED_TYPES:
-            return _EXPECTED_TYPES[type_error], got_type
+            return _TYPE_NAMES[_EXPECTED_TYPES[type_error]], got_type
         case "string_pattern_mismatch":
             return _PATTERN_DESCRIPTIONS[context["pattern"]], "another text"
         case "literal_error":

@@ -185,7 +185,7 @@ def start_as(
 
     `outside` names a folder on another disk for the outside checkpoint. By default the checkpoint is in the Steward's
     folder; then a restored or lost disk affects both. `store` is a file with sections such as [catalog] and [s3], which
-    are appended to a new configuration. A later start with other values is refused. So is a folder of another `kind`.
+    are appended to a new configuration. A later start with other values is refused, as is a start with another `kind`.
     """
     require_people(people)
     with contextlib.ExitStack() as undo:
@@ -290,7 +290,7 @@ def _apply_store(config: StewardConfig, path: Path, store: StoreFile | None) -> 
         return config
     text = _config_text(path, config.notary, config.outside_path, store, development=config.development)
     was_interrupted = config.trust_root_sha256 is None
-    # A configuration with `outside_store_location` was edited, and writing it again would lose that.
+    # A configuration with `outside_store_location` was edited, and writing it again would lose the edit.
     if was_interrupted and config.outside_store_location is None:
         return _write_config(path, text, store)
     require_same_store(config, parse_config(text, path, named_in_errors=store.path), store, path)

@@ -71,7 +71,7 @@ def update_trust_root(notary: Notary, signer: PemKeyPair, people: Sequence[Perso
 def _next_keys(
     notary: Notary, signer: PemKeyPair, people: Sequence[Person], current: TrustRoot | None, now: int
 ) -> tuple[TrustedKey, ...]:
-    """The keys of the next root: those of the current one and new ones; keys of revoked epochs are revoked."""
+    """The keys of the next root: the current root's keys and new keys. Keys of revoked epochs become revoked."""
     with notary.ledger.read() as unit:
         first = events.page(unit, count=1)
     # Keys are valid from the ledger's first event on: the first epoch signed its own creation before any root named it.

@@ -39,8 +39,8 @@ ArchivedMigration = tuple[ArchivedEntry, Migration]
 class Publication:
     """A receipt that the backup lacks, and the cores of its proofs by proof id; None for a lost proof.
 
-    `index` is the log index of the receipt. `proof_index` is that of its last proof, or -1 if no proof is from after
-    the backup. The publication came between the two.
+    `index` is the receipt's log index. `proof_index` is the log index of its last proof, or -1 if no proof is from
+    after the backup. The publication came between the two.
     """
 
     index: int
@@ -88,8 +88,8 @@ class Lineage:
     """The snapshots from the backup to a publication (`reached`), as far as receipts and metadata tell.
 
     `receipted` have a receipt from after the backup; `gaps` have none and came while the table was protected.
-    `is_complete`: it reaches a snapshot of the backup, or the table's first one. `was_unprotected`: it includes a time
-    in which the table was not protected.
+    `is_complete`: it reaches a snapshot of the backup, or the table's first snapshot. `was_unprotected`: it includes
+    a time in which the table was not protected.
     """
 
     reached: frozenset[int]
@@ -171,18 +171,9 @@ def describe_lost(lost: Publication, error: PvdmError) -> LostPublication:
     receipt = lost.receipt
     chunk_ids = {core.attempt.chunk_id for core in lost.cores.values() if core is not None}
     file = error.details.get("file")
-    return LostPublication(
-        receipt.table.name,
-        receipt.table.uuid,
-        str(receipt.new_snapshot_id),
-        receipt.workload_id,
-        tuple(sorted(chunk_ids)),
-        lost.receipt_id,
-        receipt.metadata_path,
-        error.reason,
-        error.message,
-        None if file is None else str(file),
-    )
+    table = (receipt.table.name, receipt.table.uuid, str(receipt.new_snapshot_id))
+    work = (receipt.workload_id, tuple(sorted(chunk_ids)), lost.receipt_id, receipt.metadata_path)
+    return LostPublication(*table, *work, error.reason, error.message, None if file is None else str(file))
 
 
 def publications_lost_error(lost: Sequence[LostPublication]) -> PvdmError:
@@ -244,7 +235,7 @@ def _sort_publications(published: Collection[Publication]) -> list[Publication]:
         ordered.append(each)
         for child in children.pop(each.receipt.new_snapshot_id, ()):
             heapq.heappush(ready, (child.receipt.published_at, child.index, child))
-    # The others form a circle. No Steward signs such receipts, and checks of their metadata refuse them.
+    # The parents of the others form a circle. No Steward signs such receipts, and checks of their metadata refuse them.
     circular = [child for of_parent in children.values() for child in of_parent]
     return ordered + sorted(circular, key=lambda each: each.index)
 
@@ -312,7 +303,7 @@ class LooseProofs:
                 shown[proof_id] = UnreceiptedProof(table, at, proof_id, _require_pass(proof_id, core), certain=True)
         gaps = [gap for gap in lineage.gaps if str(gap) not in {each.snapshot_id for each in shown.values()}]
         if gaps:
-            # Rows of other proofs may have been published there and replaced since: they must not be published again.
+            # Rows of other proofs may have been published in a gap and replaced since, so they count as used.
             shown |= {
                 proof_id: UnreceiptedProof(table, str(gaps[0]), proof_id, core, certain=False)
                 for proof_id, core in self.find(table.uuid).items()
@@ -349,9 +340,10 @@ class LooseProofs:
 def are_rows_proved(
     live: Iterable[str], proved: Iterable[ProofCore], backup: frozenset[str] | None, changes: ProtectionChanges
 ) -> bool:
-    """Whether each shown file (`live`) is in a proof or in the backup; False if that is unknown.
+    """Whether each shown file (`live`) is in a proof or in the backup.
 
-    Raises `restore_rows_unproved` for any other file if no protection of the table began or ended after the backup.
+    If a file is in neither: False if the backup's files are unknown, or if a protection of the table began or ended
+    after the backup, since an unprotected table needs no proofs. Otherwise raises `restore_rows_unproved`.
     """
     unproved = set(live) - {file.published_path for core in proved for file in core.files.added} - (backup or set())
     if not unproved:

@@ -79,8 +79,8 @@ class Pointers:
     `unclear`: ids of receipts in `lost` whose rows a table shows or may show; they must not be published again.
     `unreceipted`: publications that are or may be shown without a receipt.
     `doubted`: shown publications that follow a snapshot without a receipt and without a proof.
-    `migrated`: ids of migrations in force again, each with the hash of the metadata that was written for it. It is None
-    if the metadata of a receipt has the change already.
+    `migrated`: ids of migrations in force again, each with the hash of the metadata that was written for it. The
+    hash is None if the metadata of a receipt has the change already.
     `shown_states`: revision, time and hash of the metadata chosen for each table, by UUID.
     `with_newer_files`: UUIDs of tables, perhaps unprotected, with newer metadata files than the one that they show.
     `unreadable`: tables whose metadata file is gone. `unregistered`: metadata folders of unknown tables.
@@ -201,7 +201,7 @@ class _TableJudge:
         self._loose = LooseProofs(notary.ledger, archived)
 
     def judge(self, uuid: str, published: Sequence[Publication], pointers: Pointers) -> _JudgedTable | None:
-        """Choose the newest metadata that a receipt binds, and classify the publications. None: no pointer to set."""
+        """Choose the newest metadata that a receipt binds, and classify the publications. None if no pointer is set."""
         with self._notary.ledger.read() as unit:
             row = tables.find_by_uuid(unit, uuid)
         if row is not None and row.upstream is not None:

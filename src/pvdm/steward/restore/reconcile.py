@@ -117,7 +117,7 @@ def _unreceipted_facts(each: UnreceiptedProof) -> dict[str, str]:
 def _apply_receipts(
     unit: Unit, archived: Sequence[ArchivedEntry], pointers: Pointers, known_claims: Mapping[str, Claim]
 ) -> dict[str, Any]:
-    """Apply the receipts from after the backup: commit attempts that the backup has, mark chunks of others as used.
+    """Apply the receipts from after the backup: commit attempts that the backup has; mark other chunks as used.
 
     A lost publication may be published again, so it is skipped, unless it is unclear whether its table shows it.
     """

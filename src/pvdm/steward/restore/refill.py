@@ -220,7 +220,7 @@ def _require_same_root(root: bytes, signed: SignedCheckpoint, message: str, hint
 def _require_trusted_checkpoint(
     notary: Notary, request: RestoreRequest, target: SignedCheckpoint, archived: Sequence[ArchivedEntry], covered: int
 ) -> None:
-    """Raise if only a revoked log key has signed the entries from `covered` on, the outside checkpoint's size."""
+    """Raise if only a revoked log key has signed the entries beyond the `covered` ones of the outside checkpoint."""
     origin = target.checkpoint.origin
     revoked = _revoked_log_keys(notary, archived, covered)
     keys = [key for key in _log_keys(notary, request, origin) if hashlib.sha256(key.der).hexdigest() not in revoked]
@@ -329,7 +329,7 @@ class _Signers:
     roots: Sequence[tuple[int, TrustRoot]]
 
     def roots_for(self, each: ArchivedEntry, statement_type: type[Any]) -> list[TrustRoot]:
-        """The root in force at the entry; for epochs and restores also later ones, which may name a new key first."""
+        """The root in force at the entry; for epochs and restores also later roots, since those may name a new key."""
         roots = [root for index, root in self.roots if index < each.index][-1:]
         if statement_type in (EpochStatement, RestoreStatement):
             roots += [root for index, root in self.roots if index > each.index]
@@ -337,7 +337,7 @@ class _Signers:
 
 
 def require_statements(notary: Notary, archived: Sequence[ArchivedEntry], *, covered: int) -> None:
-    """Verify all envelopes. Beyond the outside checkpoint (`covered`), a REVOKED key needs a root that names it."""
+    """Verify all envelopes. From index `covered` on, a key of a REVOKED epoch counts only if a root names it."""
     signers = _load_signers(notary, archived)
     for each in archived:
         if each.envelope is None or each.entry.kind is StatementKind.TRUST_ROOT:
@@ -397,7 +397,7 @@ def _verify(signers: _Signers, each: ArchivedEntry, envelope: bytes, covered: in
             refusal = error
             continue
         if statement_type in _NOTARY_STATEMENTS and verified.key.identity != signers.notary:
-            break  # another notary's key is no known one
+            break  # another notary's key does not count
         return
     raise refusal or Code.KEY_UNKNOWN("no known key has signed the statement", got=key_id)
 

@@ -80,8 +80,10 @@ class UnreceiptedChunk:
 class RestoreResult:
     """The result of a restore.
 
-    `refilled`, `missing`, `lost`: numbers of log entries that came from the archive, lack their envelope, are given up.
-    `abandoned`, `published`: workloads that the backup had open; the latter were published after it, at least in part.
+    `refilled`: number of log entries that came from the archive. `missing`: number of these that lack their envelope.
+    `lost`: number of log entries that are given up.
+    `abandoned`: the backup's open workloads, which are abandoned now; those in `published` are listed there only.
+    `published`: open workloads that were published after the backup, at least in part.
     `settled`: attempts that are committed now. `spent`: workloads whose ids cannot be used again.
     `blocked`: publications whose claims are lost.
     `protected`, `remade`: tables and namespaces protected again, and migrations in force again.

@@ -144,7 +144,7 @@ def find_unregistered(
 ) -> list[UnregisteredTable]:
     """Tables that have a metadata folder, but no row in the ledger (not even a dropped one), and are not `published`.
 
-    A table's name is the last one in the protections and migrations from after the backup.
+    A table's name is taken from the last protection or migration of it from after the backup.
     """
     with ledger.read() as unit:
         unknown = [uuid for uuid in files.tables() if uuid not in published and not tables.list_ids(unit, uuid)]
