@@ -53,7 +53,7 @@ class _ResponseSender:
     _ended: bool = False
 
     async def __call__(self, message: Message) -> None:
-        """Send the next message; the request is logged and counted before the last one."""
+        """Send the next message; the request is logged and counted before the last message."""
         if message["type"] == "http.response.body" and not message.get("more_body", False):
             self.end()
         if message["type"] == "http.response.start":
@@ -138,10 +138,10 @@ class AdmissionMiddleware:
 
     @contextlib.asynccontextmanager
     async def _limit_changes(self, found: FoundRoute, identity: str, scope: Scope) -> AsyncIterator[None]:
-        """Limit a caller's concurrent catalog requests with a body: most may block a thread while waiting for a table.
+        """Limit a caller's concurrent catalog requests with a body: each may block a thread while it waits.
 
-        Those with the path of the same table or view run one at a time. The others wait here, where they block no
-        thread. All of them together run a few at a time. Drops have no body, so only the general limits apply to them.
+        Requests about the same table or view (by path) run one at a time, and all together `CHANGES_AT_ONCE_MAX` at a
+        time. The others wait here without a thread. Drops have no body, so only the general limits apply to them.
         """
         async with contextlib.AsyncExitStack() as turns:
             if found.rule.body is Body.CATALOG:
@@ -153,7 +153,7 @@ class AdmissionMiddleware:
             yield
 
     async def _authenticate(self, scope: Scope, found: FoundRoute, context: RequestContext) -> str:
-        """Check the token and charge the request. Returns the identity whose limits apply: of the token or the peer."""
+        """Check the token and charge the request. Returns whose limits apply: the token's or the peer's identity."""
         peer = peer_of(scope)
         if found.rule.public:
             if found.rule.charged:

@@ -30,7 +30,7 @@ from pvdm.steward.http.v1 import audit, service, statements, work
 from pvdm.steward.logs import log_error, log_warning
 from pvdm.steward.notary import Notary
 
-# Together with the threads that look up tokens, as many as the ledger's pool has connections. More would only wait.
+# With the threads that look up tokens, there are as many threads as connections to the ledger. More would only wait.
 THREADS_MAX: Final = 13
 # How often background tasks run. A mark is a time that is stored in the ledger; to tidy is to delete expired files.
 MARK_SECONDS: Final = 60
@@ -56,9 +56,7 @@ def create_app(notary: Notary) -> FastAPI:
     metrics = Metrics(notary)
     route_table = RouteTable(routes)
     lookup = TokenLookup(notary, Limiter(notary.config.service.limits))
-    app.state.notary = notary
-    app.state.metrics = metrics
-    app.state.lookup = lookup
+    app.state.notary, app.state.metrics, app.state.lookup = notary, metrics, lookup
     app.state.readiness = Readiness(notary.readiness)
     app.state.long_polls = LongPolls(notary)
     app.openapi = cache(lambda: openapi.build_document(routes))  # type: ignore[method-assign] # built at first use

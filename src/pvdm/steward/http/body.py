@@ -18,8 +18,8 @@ from pvdm.steward.config.steward import Limits
 from pvdm.steward.http.request import context_of, header
 from pvdm.steward.http.roles import Body, Rule
 
-# Opening brackets, opening braces and commas in a JSON body. Requests need few: a signed document is one string.
-# A body with more is refused before it is parsed, since a small JSON value takes many times its bytes in memory.
+# The most opening brackets, opening braces and commas in a JSON body. Requests need few, since a signed document is one
+# string. A body with more is refused before it is parsed: parsed values take many times the memory of their text.
 BODY_MARKS_MAX: Final = 1_024
 ANONYMOUS_BODY_MAX_SECONDS: Final = 5
 # How much of a refused body is still read, and for how long.

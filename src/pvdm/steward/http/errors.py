@@ -44,8 +44,7 @@ _CATALOG_RESPONSES: Final[Mapping[str, tuple[int, str]]] = {
     Code.ROUTE_UNKNOWN: (404, "NotFoundException"),
     Code.METHOD_NOT_ALLOWED: (405, "UnsupportedOperationException"),
     Code.ALREADY_EXISTS: (409, "AlreadyExistsException"),
-    # Java's client expects this type.
-    "view_dialect_twice": (400, "IllegalArgumentException"),
+    "view_dialect_twice": (400, "IllegalArgumentException"),  # the type that Iceberg's Java client expects
     Code.METADATA_FILE_MISSING: (404, "NotFoundException"),
     # The configured folders are not those of the tables. The caller cannot change that, so it is no client error.
     Code.METADATA_FILE_FOREIGN: (503, "ServiceUnavailableException"),

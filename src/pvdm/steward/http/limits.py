@@ -44,7 +44,7 @@ class _Waiter:
 
 @dataclass(slots=True, kw_only=True)
 class _Queue:
-    """Running and waiting requests. The first waiter is next if it has waited for `patience` seconds, else the last."""
+    """Running and waiting requests. After `patience` seconds the first waiter is next, before that the last one."""
 
     patience: float = 0.0
     running: int = 0
@@ -57,7 +57,7 @@ class _Queue:
 
 @dataclass(slots=True, kw_only=True)
 class _Identity(_Queue):
-    """One caller's queue of requests, and the number of requests that its rate limit allows at once now."""
+    """One caller's queue of requests. `allowance` is the number of requests that its rate limit allows now."""
 
     allowance: float
     refilled_at: float
@@ -73,10 +73,7 @@ class Limiter:
         self._identities: OrderedDict[str, _Identity] = OrderedDict()
         self._queues: dict[str, _Queue] = {}
         self._identity_by_token: OrderedDict[bytes, str] = OrderedDict()
-        self._in_flight = 0
-        self._anonymous = 0
-        self._waiting = 0
-        self._body_bytes = 0
+        self._in_flight = self._anonymous = self._waiting = self._body_bytes = 0
 
     @contextmanager
     def in_flight(self, *, anonymous: bool = False) -> Iterator[None]:
@@ -102,7 +99,7 @@ class Limiter:
         caller.allowance -= 1
 
     def slot(self, identity: str, *, most: int | None = None) -> AbstractAsyncContextManager[None]:
-        """Run a request once fewer than `most` (by default `concurrent`) others of the identity run, or raise.
+        """Wait for one of the identity's `most` places (by default `concurrent`), and run a request in it.
 
         Raises `too_many_requests_at_once` or `service_busy` if it would wait too long, or if too many requests wait.
         """
@@ -263,7 +260,7 @@ def peer_of(scope: Mapping[str, Any]) -> str:
 
 
 def peer_identity(host: str | None) -> str:
-    """The identity of an address: all of loopback is one, and so is an IPv6 /64 network, which one caller may own."""
+    """The identity of an address. All loopback addresses share one, and so does a whole IPv6 /64 network."""
     if host is None:
         return "peer unknown"
     try:

@@ -40,7 +40,7 @@ class Rule:
     attempt_token: AttemptToken = AttemptToken.REFUSED
     body: Body = Body.NONE
     needs_every_domain: bool = False  # about the whole Steward: only for tokens of every domain
-    every_domain_roles: frozenset[Role] = frozenset()  # only tokens of these roles must be of every domain
+    every_domain_roles: frozenset[Role] = frozenset()  # tokens of these roles must be of every domain, others need not
     limited: bool = True  # False for public routes without a body, to which no limits apply
     charged: bool = True  # on a public route: whether the request counts for the rate limit of its address
     names_an_object: bool = False  # the query or body names an object that may not exist: 404 is possible
@@ -64,6 +64,7 @@ _CATALOG_READERS: Final = _PROOF_READERS | _PRODUCER | {Role.STEWARD}
 _CHANGE_CATALOG: Final = Rule(frozenset({Role.PRODUCER, Role.OPERATOR}), body=Body.CATALOG)
 _DROP: Final = Rule(frozenset({Role.PRODUCER, Role.OPERATOR}))
 _READ_CATALOG: Final = Rule(_CATALOG_READERS, AttemptToken.ALLOWED)
+_REPORT_METRICS: Final = replace(_READ_CATALOG, body=Body.CATALOG)
 _COMMIT: Final = Rule(
     frozenset({Role.PRODUCER, Role.OPERATOR, Role.PUBLISHER, Role.STEWARD}), AttemptToken.ALLOWED, Body.CATALOG
 )
@@ -148,9 +149,7 @@ RULES: Final[Mapping[tuple[str, str], Rule]] = MappingProxyType(
         ("POST", "/catalog/v1/namespaces/{namespace}/tables/{table}"): _COMMIT,
         ("DELETE", "/catalog/v1/namespaces/{namespace}/tables/{table}"): _DROP,
         ("GET", "/catalog/v1/namespaces/{namespace}/tables/{table}/credentials"): _READ_CATALOG,
-        ("POST", "/catalog/v1/namespaces/{namespace}/tables/{table}/metrics"): replace(
-            _READ_CATALOG, body=Body.CATALOG
-        ),
+        ("POST", "/catalog/v1/namespaces/{namespace}/tables/{table}/metrics"): _REPORT_METRICS,
         ("POST", "/catalog/v1/namespaces/{namespace}/register"): _CHANGE_CATALOG,
         ("POST", "/catalog/v1/tables/rename"): _CHANGE_CATALOG,
         ("POST", "/catalog/v1/transactions/commit"): _COMMIT,

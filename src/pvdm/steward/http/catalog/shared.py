@@ -178,7 +178,7 @@ def responder_from_pointer(respond: Callable[[Sequence[Json]], Response]) -> Res
 
 
 def read_change(kind: str, levels: Levels, name: str, body: Node) -> Change:
-    """The change of one table or view (`kind`) in a body. Raises if path and body name different ones."""
+    """The change of one table or view (`kind`) in a body. Raises if path and body name different objects."""
     if body.has_not_null("identifier") and identifier(body.node("identifier")) != (levels, name):
         message = f"path and body name different {kind}s"
         raise Code.REQUEST_INVALID(message, reason="identifier_differs", expected=f"one {kind}")

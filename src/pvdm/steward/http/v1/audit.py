@@ -31,7 +31,10 @@ FullName = Annotated[str, Path(min_length=1, max_length=TABLE_NAME_MAX_CHARACTER
 
 @router.get(_AUDIT, tags=["audit"])
 def evidence(notary: NotaryPart, grant: Caller, table: FullName) -> AuditView:
-    """What an audit begins with: the table's metadata document, the newest checkpoint, and the table's approvals."""
+    """What an audit begins with: the table's metadata document, the newest checkpoint, and signed approvals.
+
+    The approvals are the protections and migrations of the table, and the protections of its namespace.
+    """
     found = notary.audits.read_evidence(grant, *_split_name(table))
     document = found.metadata
     return AuditView(
@@ -62,7 +65,10 @@ def receipts(
 def statements(
     notary: NotaryPart, grant: Caller, table: FullName, size: LogSize, ids: Annotated[str, Query(pattern=_IDS)]
 ) -> LoggedList:
-    """The table's proofs and overrides with these ids (joined by commas): as many as fit a size limit, at least one."""
+    """The table's proofs and overrides with these ids (joined by commas), and inclusion proofs for the log size `size`.
+
+    The list ends before the envelopes exceed 32 MiB together. It has the first envelope even if that alone is larger.
+    """
     found = notary.audits.read_statements(grant, *_split_name(table), ids.split(","), size=size)
     return LoggedList(statements=tuple(map(_logged_view, found)))
 

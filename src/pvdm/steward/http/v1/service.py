@@ -121,7 +121,7 @@ def identity_of(grant: Grant) -> api.Identity:
 
 @router.get("/v1/trust-root", tags=["trust"])
 def trust_root(notary: NotaryPart) -> api.TrustRootChain:
-    """Every signed version of the trust root, which names trusted keys. Readers know the hash of the first version."""
+    """Every signed version of the trust root, which names trusted keys. Readers must know the first one's hash."""
     root = notary.trust.current()
     return api.TrustRootChain(version=root.version, sha256=root.sha256, chain=tuple(notary.trust.chain()))
 

@@ -101,7 +101,7 @@ def challenge(
     grant: Caller,
     body: Annotated[api.AttestationChallengeRequest, body_of(api.AttestationChallengeRequest)],
 ) -> api.Challenge:
-    """Keys for an attestation of one source snapshot, which the source signs; a repetition returns the same keys."""
+    """Issue the keys for a source's attestation of one of its snapshots. A repetition returns the same keys."""
     # The model `fingerprints` iterates over its fields.
     given = [(ProjectionName(name), text) for name, text in body.fingerprints if text is not None]
     return notary.attestations.challenge(

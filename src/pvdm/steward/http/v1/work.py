@@ -79,7 +79,7 @@ def workload(
     limit: PageRows = PAGE_ROWS_MAX,
     newest: bool = True,
 ) -> api.WorkloadDetail:
-    """One workload with a page of its plan, the attempts at the chunks of this page, and what is published of them.
+    """One workload with a page of its plan, the attempts at this page's chunks, and what is published of these chunks.
 
     Frequent callers set `newest` to false: then the source's newest snapshot is not looked up.
     """
@@ -91,7 +91,7 @@ def workload(
 def chunks(
     notary: NotaryPart, grant: Caller, workload_id: WorkloadId, after: ChunkCount = 0, limit: PageRows = PAGE_ROWS_MAX
 ) -> api.ChunkList:
-    """The chunks of the plan after the first `after` ones, each with the last attempt at it."""
+    """The chunks of the plan after its first `after` chunks, each with the last attempt at it."""
     found = notary.workloads.list_chunks(grant, workload_id, after=after, count=limit)
     attempts = [attempt for _, attempt in found if attempt is not None]
     views = {view.attempt_id: view for view in notary.work.view_attempts(grant, attempts)}
@@ -135,7 +135,7 @@ async def attempt(
     attempt_id: AttemptId,
     wait: Annotated[int, Query(ge=0, le=WAIT_MAX_SECONDS)] = 0,
 ) -> api.AttemptView:
-    """One attempt. With `wait`, the response comes when the attempt is settled, at the latest after so many seconds.
+    """One attempt. With `wait`, the response comes when the attempt is settled, at the latest after `wait` seconds.
 
     Settled: the attempt has ended, waits for other chunks of its workload, or its job has failed.
     """
