@@ -40,7 +40,7 @@ class HashedFile:
 
 
 class Files:
-    """Reads files from their stores. Of this machine's files only plain ones are read, no links to them."""
+    """Reads files from their stores. On this machine it reads regular files only, and no links to them."""
 
     def __init__(self, stores: Stores | None = None) -> None:
         self.stores = stores or Stores()

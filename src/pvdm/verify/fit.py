@@ -60,7 +60,7 @@ def require_contract_fit(contract: DataProductContract, source: Schema, target: 
 
 
 def require_projections_fit(contract: DataProductContract, target: Schema) -> Plan:
-    """The digest plan. Raises if the target lacks a column of the projections, or has one that cannot be a key."""
+    """The digest plan. Raises if the target lacks a column of the projections, or the identity has a variant."""
     with _in_contract("projections", "name a column of the target, in its own spelling"):
         plan = digest_plan(contract, target)
         require_identity(target, contract.projections.identity)
@@ -208,7 +208,7 @@ def require_usable(bound: BoundContract, source: PinnedSource, target: Schema, f
     for file in source.scan.files:
         with translate_read_errors():
             footer = read_footer(file.location, files)
-        if footer.key not in checked:
+        if footer.key not in checked:  # one check is enough for files with the same columns
             _require_columns(intent, plan, file, footer)
             checked.add(footer.key)
 

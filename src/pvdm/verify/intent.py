@@ -73,8 +73,8 @@ def _unknown_hint(contract: DataProductContract, column: str, mapped: Sequence[M
 def files_of_chunk(bound: BoundContract, source: PinnedSource, chunk: ChunkDefinition) -> tuple[ScanFile, ...]:
     """The source's files that may have rows of the chunk.
 
-    A file is left out only if the values of its identity partitions rule it out. In Iceberg these are the column's
-    values, and every file that is read is compared with them.
+    A file is left out only if the values of its identity partitions rule it out. All rows of the file have these values
+    in the partitioned columns; the reader of a file raises if they do not.
     """
     schema = source.scan.schema
     where = chunk_filter(bound.where(schema), chunk, schema)
@@ -149,7 +149,7 @@ class Intent:
         mapped_columns = {each.source for each in self._mapped}
         widened = {each.source for each in self._mapped if each.type != schema.column(each.source).type}
         filtered = set(columns_of(self._where))
-        # Other columns are only digested, so they may keep the file's encoding. With `columns` people see the values.
+        # Other columns are only digested, so they may keep the file's encoding. With `columns`, values are shown.
         stored = mapped_columns - widened - filtered if columns is None else ()
         self._source = source.select(mapped_columns | filtered, stored=stored)
 

@@ -91,7 +91,7 @@ def verify(job: VerifyJob, tools: Tools) -> VerificationResult:
 
 
 def _read_staged(job: VerifyJob, files: Files) -> StagedFiles:
-    """What was staged. After a finding about the table or its partitions, no file of it is listed."""
+    """What was staged. After a finding about the table or its partitions, no staged file is listed."""
     rules = Rules(
         job.metadata,
         job.base_id,

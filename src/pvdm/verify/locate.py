@@ -2,8 +2,8 @@
 
 Pass one puts rows into buckets by the hash of their identity. A bucket holds the sum of the intended rows' hashes less
 that of the staged rows'. Pass two collects and sorts the rows of buckets whose sum is not zero, in memory or, if they
-are many, in a spool file. So it finds the missing, added, duplicated and modified rows. All hashes use a random key
-that is used once and never disclosed: row hashes under an attempt's key would allow forgeries.
+are many, in a spool file. So pass two finds the missing, added, duplicated and modified rows. All hashes use a random
+key that is used once and never disclosed, because row hashes under an attempt's key would allow forgeries.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ LOCATED_FIELDS_MAX: Final = 100
 LOCATED_MAX_BYTES: Final = 1_048_576
 SAMPLE_TEXT_MAX_CHARACTERS: Final = 200
 _PROBLEM_MAX_CHARACTERS: Final = 400
-_EPOCH: Final = datetime.datetime(1970, 1, 1)  # noqa: DTZ001 - with a zone it would print one
+_EPOCH: Final = datetime.datetime(1970, 1, 1)  # noqa: DTZ001 - with a time zone, texts would show the zone
 _TIMES: Final = (PrimitiveType(Kind.TIMESTAMP), PrimitiveType(Kind.TIMESTAMPTZ))
 _log: Final = logging.getLogger(__name__)
 RowKey = tuple[tuple[str, str | None], ...]  # names and texts of the identity columns
@@ -117,10 +117,10 @@ class KernelSearch:
         self.spooled = False
 
     def run(self, intent_rows: int, staged_rows: int) -> dict[str, Any]:
-        """Run both passes. The result has an object for each failure class, and `fields` and `compared` of `WrongRows`.
+        """Run both passes. The result has `fields` and `compared`, as `WrongRows` has, and an object for each class.
 
-        An object has the number of wrong `rows`, their number by file (`files`), and `samples`: each with the numbers
-        of its file and row (`at`), how many `rows` it stands for, and the `fields` that differ.
+        The object has the number of wrong `rows`, their number by file (`files`), and `samples`. A sample has the
+        numbers of its file and row (`at`), the number of `rows` that it stands for, and the `fields` that differ.
         """
         from pvdm.digest.kernel import BucketDifferences
 
@@ -354,7 +354,7 @@ def _partition_text(header: ManifestHeader, entry: DataFile | None) -> str | Non
 def read_keys_at(
     batches: Iterable[pa.RecordBatch], rows: Iterable[int], identity: Sequence[Field]
 ) -> dict[int, RowKey]:
-    """The keys of these rows by row number. Batches after the last of them are not read."""
+    """The keys of these rows by row number. Batches after the last of these rows are not read."""
     ordered = sorted(set(rows))
     keys: dict[int, RowKey] = {}
     start = 0

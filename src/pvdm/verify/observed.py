@@ -74,7 +74,10 @@ def _require_single(field: PartitionField, first: Value, *others: Value) -> Valu
 
 
 def _partition_from_bounds(field: PartitionField, kind: Type, leaf: LeafFacts) -> Value:
-    """The partition of the least and the greatest value, since every transform except bucket keeps the order."""
+    """The partition of all values: that of the least and of the greatest value, which must be equal.
+
+    Values between them have the same partition, since every transform except bucket keeps the order.
+    """
     if not leaf.present or leaf.nulls == leaf.values:
         return None
     partitions: list[Value] = [None] if leaf.nulls else []
@@ -172,17 +175,10 @@ def _wrong_claim_finding(code: str, what: str, seen: object, claim: object) -> F
 
 # Reasons of the kernel about columns and their types, beside those that start with `field_`.
 _SCHEMA_REASONS: Final = frozenset(
-    {
-        "arrow_type_unsupported",
-        "cast_refused",
-        "column_duplicate",
-        "column_missing",
-        "column_unexpected",
-        "nesting_too_deep",
-        "null_in_required",
-        "parquet_type_unsupported",
-        "variant_shredded",
-    }
+    """
+    arrow_type_unsupported cast_refused column_duplicate column_missing column_unexpected nesting_too_deep
+    null_in_required parquet_type_unsupported variant_shredded
+    """.split()  # noqa: SIM905 - a list would have one reason a line
 )
 
 

@@ -2,7 +2,7 @@
 
 A claim is the part of the target that an append reserves: a range of one column. A claim on a proved column of the
 target names the target's field id, and holds for any source. A claim on another column names the source and the
-column's id there (of a set of files, its name), and cannot be compared with claims of another source.
+column's id in the source (its name in a set of files), and cannot be compared with claims of another source.
 
 A column that was dropped and added again has another id. Claims under the old id count as overlapping with new ones,
 since rows that were published under the old id show null under the new one.
@@ -260,7 +260,7 @@ def _read_combinations(
             table = pa.Table.from_arrays(arrays, names=names)
             table = table if distinct is None else pa.concat_tables([distinct, table])
             distinct = table.group_by(names).aggregate([])
-            # A wide limit: NaNs of several bit patterns and both zeros count here. `plan_chunks` checks the exact one.
+            # A wide limit: NaNs of several bit patterns, and both zeros, count apart here. `plan_chunks` checks `most`.
             if distinct.num_rows > 2 * most + 16:
                 require_chunks(distinct.num_rows, most)
         if distinct is None:
@@ -306,7 +306,7 @@ def with_source_column(bound: BoundContract, claim: Claim, source_uuid: str, sou
 def with_target_column(bound: BoundContract, claim: Claim, target: Schema) -> Claim:
     """The claim with its column named by the target column that the source column fills.
 
-    If several target columns are filled and proved, it is the one with the lowest id. Unchanged if there is none.
+    If it fills several proved columns, the claim names the one with the lowest id. If it fills none, the claim stays.
     """
     boundary = bound.contract.boundary
     if boundary.claim is None:

@@ -113,7 +113,7 @@ class ReadFile:
 class ReadResult:
     """The digests of intended and staged rows under one key. `staged` is None unless each file was read to its end.
 
-    `read` has an item for each staged file: a finding if its bytes have changed. `findings` has further ones.
+    `read` has an item for each staged file: a finding if its bytes have changed. `findings` has further findings.
     `extractor` is Spark's reader with its version, or None if the kernel read the digested rows.
     """
 

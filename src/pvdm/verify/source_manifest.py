@@ -49,7 +49,7 @@ def build_manifest(
     model = to_model(parse_schema(Node(raw, "$")))
     checked: set[bytes] = set()
     for location, footer in footers:
-        if footer.key not in checked:
+        if footer.key not in checked:  # one check is enough for files with the same columns
             require_schema(model, location, footer)
             checked.add(footer.key)
     listed: list[dict[str, Any]] = []
@@ -131,8 +131,9 @@ def _assign_ids(schema: Schema) -> Schema:
 
     for field in schema.fields:
         _rebuild(field, record_level)
-    # `_rebuild` visits fields in a fixed order. `levels` has the level of each visit, `by_level` the visits by level.
-    by_level = sorted(range(len(levels)), key=levels.__getitem__)
-    id_of_visit = {visit: field_id for field_id, visit in enumerate(by_level, 1)}
+    # `_rebuild` visits the fields in the same order each time. `levels[n]` is the level of the field of visit `n`.
+    # `visits` has all visit numbers, sorted by the level of their fields: the first one's field gets the id 1.
+    visits = sorted(range(len(levels)), key=levels.__getitem__)
+    id_of_visit = {visit: field_id for field_id, visit in enumerate(visits, 1)}
     ids = (id_of_visit[visit] for visit in range(len(levels)))
     return Schema(tuple(_rebuild(field, lambda _: {"field_id": next(ids)}) for field in schema.fields))

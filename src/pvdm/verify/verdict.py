@@ -78,7 +78,7 @@ class VerifyJob:
 
 @dataclass(frozen=True, slots=True)
 class VerificationResult:
-    """The result of a job: the core of the proof (what all notaries must agree on), and the rest of it.
+    """The result of a job: the proof's core (what all notaries must agree on), and what else is signed or stored.
 
     `files` are the entries to publish; None unless every file could be read. `context` is None without digests.
     """

@@ -89,13 +89,13 @@ class Application:
             return started.cores if self._settings.cores is None else self._settings.cores
 
     def run(self, job_id: str, common: bytes, tasks: Sequence[bytes]) -> tuple[list[str | None], list[bytes]]:
-        """Run the tasks. Returns two lists: why a worker got no keys, else None; and the encrypted reports."""
+        """Run the tasks. Returns two lists, by task: why the worker got no keys, else None; and the reports."""
         return self._request({"job": job_id}, [common, *tasks])
 
     def extract(
         self, job_id: str, common: bytes, selection: bytes, table: SparkTable
     ) -> tuple[list[str | None], list[bytes]]:
-        """Digest the table with Spark's reader. Returns the same two lists, with an item for each Spark partition."""
+        """Digest the table with Spark's reader. Returns the same two lists, by Spark partition."""
         head = {"table": table.name, "snapshot": str(table.snapshot_id), "columns": list(table.columns)}
         return self._request({"job": job_id, "tasks": table.tasks} | head, [common, selection], table.store)
 

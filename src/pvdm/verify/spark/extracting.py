@@ -72,7 +72,7 @@ class _ExtractionReader:
     direct: Reader
 
     def redemptions(self, work: Work) -> int:
-        """Those of the direct reader, and one for every try of every task of Spark's two jobs, one for each side."""
+        """Those of the direct reader, and one for every try of every task; Spark runs one job for each side."""
         return self.direct.redemptions(work) + 2 * TASK_TRIES_MAX * _count_tasks(self.spark)
 
     def read(self, work: Work, job_keys: JobKeys) -> ReadResult:

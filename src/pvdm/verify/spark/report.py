@@ -82,7 +82,7 @@ def hash_task(common: bytes, task: bytes) -> bytes:
 
 REPORT_MAX_BYTES: Final = 268_435_456
 RECIPES_MAX_BYTES: Final = 134_217_728
-"""Compressed recipes of one report. A recipe, for making the published file, grows with the producer's pages."""
+"""The limit for all compressed recipes of a report. A recipe makes the published file, and grows with its pages."""
 _SYNC: Final = bytes(16)  # the marker between blocks of the Avro file
 
 

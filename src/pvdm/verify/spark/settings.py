@@ -116,11 +116,8 @@ def driver_environment(settings: SparkSettings, store: Mapping[str, str] | None)
     """The environment of the driver's process; it names the credential file and holds no secret."""
     inherited = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
     paths = os.pathsep.join(each for each in sys.path if each)
-    own = {
-        "PYSPARK_PYTHON": settings.python or sys.executable,
-        "PYTHONPATH": paths,
-        "TMPDIR": str(settings.scratch / "tmp"),
-    }
+    python, temporary = settings.python or sys.executable, str(settings.scratch / "tmp")
+    own = {"PYSPARK_PYTHON": python, "PYTHONPATH": paths, "TMPDIR": temporary}
     return inherited | own | (_store_environment(settings) if store is not None else {})
 
 

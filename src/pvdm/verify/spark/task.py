@@ -36,7 +36,7 @@ class Message:
 class KeyEndpoint:
     """Where a worker gets the job's keys: the Steward's address, the handle, and the token file on the worker's host.
 
-    Handle and token are useless without each other. The token, and the certificates `authorities`, are on that host.
+    Handle and token are useless without each other. `authorities` is a file with certificates on the worker's host.
     """
 
     address: str
