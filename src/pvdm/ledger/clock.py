@@ -1,4 +1,4 @@
-"""The Steward's clock: its time never runs back, and a jump of the wall clock stops it until an operator confirms."""
+"""The Steward's clock. Its time never runs back. After a jump of the wall clock an operator must confirm the time."""
 
 from __future__ import annotations
 
@@ -25,8 +25,7 @@ CLOCK_ABSENCE_MAX_SECONDS: Final = 2_592_000  # the longest absence (see `Absenc
 CLOCK_ABSENCE_QUIET_MAX_SECONDS: Final = 3_600  # an absence up to this length is not reported
 
 _MICROS: Final = 1_000_000
-# Two good clocks drift apart by less than a thousandth of the elapsed time.
-_DRIFT_DIVISOR: Final = 1_000
+_DRIFT_DIVISOR: Final = 1_000  # good clocks drift apart by less than a thousandth of the elapsed time
 
 
 def wall_micros() -> int:
@@ -74,7 +73,7 @@ class Absence:
 
 @dataclass(frozen=True, slots=True, order=True)
 class _StartBound:
-    """A start trusts a host clock that shows at most `latest_micros`; otherwise it trusts `trusted_micros` instead."""
+    """If the host's clock shows at most `latest_micros`, a start uses that time; otherwise it uses `trusted_micros`."""
 
     latest_micros: int
     trusted_micros: int
@@ -83,14 +82,14 @@ class _StartBound:
 class LedgerClock:
     """Gives times that never run back, across restarts and across Stewards that share a ledger.
 
-    The time advances with the monotonic clock, and by what the wall clock gains on it. In total that gain may be
-    `CLOCK_STEP_MAX_SECONDS` and a thousandth of the elapsed time. A larger gain is a jump, which an operator must
-    confirm. Backward steps of the wall clock are ignored.
+    The time advances with the monotonic clock, and by what the wall clock gains on the monotonic clock. In total that
+    gain may be at most `CLOCK_STEP_MAX_SECONDS` plus a thousandth of the elapsed time. A larger gain is a jump, which
+    an operator must confirm. Backward steps of the wall clock are ignored.
 
-    A start compares the wall clock with two others: the database server's (`server_time_micros`) if it has one, and the
-    host's monotonic clock, if the ledger has a mark of this boot (`boot` is the id of the kernel's run). Without such
-    a mark, an absence longer than `CLOCK_ABSENCE_MAX_SECONDS` is a jump. With neither clock, a start cannot tell a
-    shorter absence from a jump. It reports one longer than `CLOCK_ABSENCE_QUIET_MAX_SECONDS` in `absence`.
+    A start compares the wall clock with up to two other clocks: the database server's (`server_time_micros`), and the
+    host's monotonic clock if the ledger has a mark (`mark`) of this boot (`boot`). Without such a mark, an absence
+    longer than `CLOCK_ABSENCE_MAX_SECONDS` is a jump. With neither clock, a start cannot tell a shorter absence from a
+    jump; if the absence is longer than `CLOCK_ABSENCE_QUIET_MAX_SECONDS`, the start reports it in `absence`.
     """
 
     def __init__(
@@ -183,7 +182,7 @@ class LedgerClock:
         return Confirmation(after, had_jumped=True)
 
     def lead_micros(self) -> int:
-        """How far the trusted time is ahead of the host's clock; 0 if it is not."""
+        """How far the trusted time is ahead of the host's clock; 0 if it is behind."""
         return max(0, self.trusted_micros() - self.host_micros())
 
     def host_micros(self) -> int:
@@ -242,16 +241,16 @@ def _bound_by_uptime(unit: Unit, boot: str, monotonic: Callable[[], int]) -> _St
     return _StartBound(now + CLOCK_STEP_MAX_SECONDS * _MICROS + elapsed // _DRIFT_DIVISOR, now)
 
 
-def _list_bounds(newest_event: int | None, by_uptime: _StartBound | None, second: int | None) -> list[_StartBound]:
-    """The bound by uptime, or else by the longest absence; and the bound by the second clock."""
+def _list_bounds(newest_event: int | None, by_uptime: _StartBound | None, server: int | None) -> list[_StartBound]:
+    """The bound by uptime, or else by the longest absence; and the bound by the time of the database server."""
     bounds = []
     if by_uptime is not None:
         bounds.append(by_uptime)
     elif newest_event is not None:
         after_longest_absence = newest_event + CLOCK_ABSENCE_MAX_SECONDS * _MICROS
         bounds.append(_StartBound(after_longest_absence, after_longest_absence))
-    if second is not None:
-        bounds.append(_StartBound(second + CLOCK_SKEW_MAX_SECONDS * _MICROS, second))
+    if server is not None:
+        bounds.append(_StartBound(server + CLOCK_SKEW_MAX_SECONDS * _MICROS, server))
     return bounds
 
 

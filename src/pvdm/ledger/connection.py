@@ -1,8 +1,8 @@
 """One pooled connection in one transaction: constant statements go to the driver, others through SQLAlchemy.
 
 A constant statement is built once per process; only its bound values differ. Its compiled SQL is cached, because
-SQLAlchemy takes ten times as long to send a statement as SQLite takes to run it. Either way an error is raised as
-SQLAlchemy's; callers turn it into a pvdm error with `translate_error`.
+SQLAlchemy takes ten times as long to send a statement as SQLite takes to run it. Either way a database error
+is raised as SQLAlchemy's; callers turn it into a pvdm error with `translate_error`.
 """
 
 from __future__ import annotations
@@ -24,9 +24,8 @@ from sqlalchemy.sql import ClauseElement
 from pvdm.errors import Code, PvdmError
 from pvdm.ledger.schema import REFUSED_PREFIX, REFUSED_SQLSTATE
 
-# The key of a pooled SQLite connection's info under which it is noted whether the connection may write.
-_MAY_WRITE: Final = "pvdm_may_write"
-# psycopg's own numbers: psycopg is not installed where only SQLite is used.
+_MAY_WRITE: Final = "pvdm_may_write"  # the key in a pooled SQLite connection's info: whether it may write
+# psycopg's numbers for isolation levels. They are not imported, because psycopg may not be installed.
 _READ_COMMITTED: Final = 2
 _REPEATABLE_READ: Final = 3
 
@@ -59,7 +58,7 @@ def _field_converters(record: type[Any]) -> dict[str, Callable[[Any], Any]]:
 
 
 def _to_bytes(value: str | bytes | memoryview) -> bytes:
-    """The bytes of a text column, or of a binary one, which a driver may return as a view."""
+    """The value of a text or binary column as bytes. A driver may return a binary value as a memoryview."""
     return value.encode() if isinstance(value, str) else bytes(value)
 
 
@@ -100,7 +99,7 @@ class TransactionConnection:
             if self.is_sqlite:
                 # A writer takes the lock at once; a reader's connection refuses to write.
                 if self._pooled.info.get(_MAY_WRITE) != writing:
-                    self._pooled.info.pop(_MAY_WRITE, None)  # unknown, should the PRAGMA fail
+                    self._pooled.info.pop(_MAY_WRITE, None)  # unknown if the PRAGMA fails
                     driver.execute(f"PRAGMA query_only = {'OFF' if writing else 'ON'}")
                     self._pooled.info[_MAY_WRITE] = writing
                 driver.execute("BEGIN IMMEDIATE" if writing else "BEGIN")
@@ -143,7 +142,7 @@ class TransactionConnection:
             raise
 
     def close(self) -> None:
-        """Roll back what is open and return the connection to the pool. If that fails, discard the connection."""
+        """Roll back an open transaction, and return the connection to the pool or, if that fails, discard it."""
         try:
             if self._connection is not None:
                 if self._connection.in_transaction():

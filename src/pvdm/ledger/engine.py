@@ -102,7 +102,7 @@ class Ledger:
         raise AssertionError("unreachable")
 
     def hold_lock(self, name: str) -> AbstractContextManager[object]:
-        """Wait for the lock of this name among the ledger's Stewards, and hold it. It does not hold up transactions."""
+        """Wait for the lock of this name among the ledger's Stewards, and hold it. Transactions do not wait for it."""
         if self.file is not None:
             return file_lock(self.file, name, wait=True)
         # In a transaction of its own, not a unit of work: while the caller holds the lock, it may begin units.
@@ -111,7 +111,7 @@ class Ledger:
     def try_lock(self, name: str) -> AbstractContextManager[bool]:
         """Try to hold the lock of this name without waiting. Yields False if another process holds it.
 
-        A lock ends with the process that holds it. If its host is lost, it ends when the server drops the connection.
+        A lock ends with its holder's process. If the host is lost, it ends when the server drops the connection.
         """
         if self.file is not None:
             return file_lock(self.file, name, wait=False)
@@ -119,10 +119,10 @@ class Ledger:
 
     @contextlib.contextmanager
     def take_turn(self, tables: Sequence[str]) -> Iterator[None]:
-        """Wait until the Stewards that asked earlier for these tables have finished with them. Only on PostgreSQL.
+        """Wait until the Stewards that asked earlier for these tables have finished with them.
 
-        This only saves work: a caller that waits too long, or finds no free connection, goes on. SQLite serves one
-        Steward, whose threads wait in `TableQueues` (`catalog/commit.py`).
+        This only saves work: a caller that waits too long, or finds no free connection, goes on. On SQLite it does
+        nothing: there is only one Steward, whose threads wait in `TableQueues` (`catalog/commit.py`).
         """
         stack = contextlib.ExitStack()
         if self.dialect == "postgresql":
@@ -266,8 +266,8 @@ def _make_private(path: Path) -> None:
 def _pool_options(timeouts: Timeouts, poolclass: type[Pool]) -> dict[str, Any]:
     """How many connections there are, and how long to wait for one.
 
-    Connections are kept open, because opening one costs more than most transactions. The last used one is used next,
-    because it has its statements and pages in memory.
+    Connections are kept open, because opening a connection costs more than most transactions. The connection that was
+    used last is used next, because it has statements and pages in memory.
     """
     if poolclass is not QueuePool:
         return {}

@@ -79,7 +79,7 @@ class FairLock:
 
 
 class KeyedLocks(Generic[K, L]):
-    """A lock for each key, which exists as long as a thread uses it."""
+    """A lock for each key. A lock is made when a thread uses its key, and removed when no thread uses it any more."""
 
     def __init__(self, make_lock: Callable[[], L]) -> None:
         self._make_lock = make_lock
@@ -156,7 +156,7 @@ class ReaderWriterLock:
 
 @contextlib.contextmanager
 def file_lock(database: Path, name: str, *, wait: bool) -> Iterator[bool]:
-    """Hold a named lock: a locked file beside an SQLite ledger. Yields False if another process has it (no `wait`)."""
+    """Hold a named lock, a file beside an SQLite ledger. Without `wait`, yields False if another process holds it."""
     digest = hashlib.sha256(name.encode()).hexdigest()[:16]
     path = database.with_name(f"{database.name}.alone-{digest}")
     try:
@@ -195,7 +195,7 @@ def _lock_file(path: Path, *, wait: bool) -> int | None:
 
 @contextlib.contextmanager
 def session_lock(engine: Engine, name: str) -> Iterator[bool]:
-    """Try to hold a PostgreSQL lock on a connection of its own, without a transaction. Yields whether it is held."""
+    """Try to hold a PostgreSQL lock on a connection of its own, without a transaction. Yields whether it was free."""
     key = {"key": lock_key(name)}
     with _translate_errors(), engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         yield bool(connection.execute(text("SELECT pg_try_advisory_lock(:key)"), key).scalar_one())
@@ -221,7 +221,7 @@ def _translate_errors() -> Iterator[None]:
 
 
 def lock_names(connection: Connection, names: Iterable[str]) -> None:
-    """Wait for the locks of these names, always in the same order. They end with the connection's transaction."""
+    """Wait for the locks of these names, always in the same order. The locks end with the connection's transaction."""
     for key in sorted(lock_key(name) for name in names):
         connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": key})
 

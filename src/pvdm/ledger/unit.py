@@ -65,7 +65,7 @@ def where_given(query: Select[Any], *conditions: tuple[ColumnElement[Any], objec
 
 
 def select_page(query: Select[Any], column: ColumnElement[Any], after: object, count: int | None) -> Select[Any]:
-    """The query's first `count` rows whose column is above `after`, ordered by the column. None is no limit."""
+    """The query's first `count` rows whose column is above `after`, ordered by it. A `count` of None is no limit."""
     above = query if after is None else query.where(column > after)
     return above.order_by(column).limit(count)
 
@@ -118,7 +118,7 @@ class Unit:
             yield from self.rows(statement.where(column.in_(values[start : start + _VALUES_AT_ONCE])))
 
     def row(self, statement: Executable, **values: Any) -> Row | None:
-        """The one row, or None. A statement with `values` must be a constant, because its compiled form is cached."""
+        """The one row, or None. Build a statement with `values` once per process: its compiled form is cached."""
         if not values:
             return self.execute(statement).mappings().one_or_none()
         with self._running():
@@ -126,7 +126,7 @@ class Unit:
             return self._connection.fetch_one(statement, values)
 
     def change(self, statement: Executable, **values: Any) -> int:
-        """Run a constant statement, whose compiled form is cached. Returns how many rows it changed."""
+        """Run a statement, built once per process: its compiled form is cached. Returns how many rows it changed."""
         with self._running():
             count = self._connection.execute_change(statement, values)
         if count:
@@ -173,7 +173,7 @@ class Unit:
         return self.change(_insert_new(table, tuple(timed), self.is_sqlite), **timed) == 1
 
     def lock_name(self, name: str) -> None:
-        """Hold the lock of this name until the unit ends. On SQLite every writer has locked the whole database."""
+        """Hold the lock of this name until the unit ends. Does nothing on SQLite: a writer locks the whole database."""
         if not self.is_sqlite:
             self.row(_LOCK_NAME, of_name=lock_key(name))
 

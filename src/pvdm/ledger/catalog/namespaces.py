@@ -1,4 +1,4 @@
-"""The catalog's namespaces, dropped but never deleted. Changes need the namespace that was checked (`judged`)."""
+"""The catalog's namespaces. The rows of dropped ones stay. A change needs the namespace that was checked (`judged`)."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def create(unit: Unit, levels: Levels, *, domain: str, properties: Mapping[str, 
     """Add a namespace. Raises `namespace_exists`, and `name_of_table` or `name_of_view` if its name is taken.
 
     Engines read `a.b.c` as the table `c` of the namespace `a.b`. If there is no such table, they read it as a part of
-    the table `a.b`: a branch, a tag or a metadata table. So a namespace `a.b` could show other rows in its place.
+    the table `a.b`: a branch, a tag or a metadata table. With a namespace `a.b` too, that name could mean other rows.
     """
     unit.lock_name("namespaces")
     home = find(unit, levels[:-1])
@@ -110,7 +110,7 @@ def set_properties(unit: Unit, judged: Namespace, properties: Mapping[str, str])
 
 
 def protect(unit: Unit, judged: Namespace, contract_hash: str | None) -> None:
-    """Set the contract that protects new tables of the namespace; None ends that."""
+    """Set the contract that protects new tables of the namespace; None ends this protection."""
     if contract_hash is not None:
         ids.require_sha256(contract_hash, "contract hash")
     _change(unit, judged, protected_by=contract_hash)
@@ -170,7 +170,7 @@ def levels_of_key(key: str) -> Levels:
 
 
 def namespace_from(row: Row) -> Namespace:
-    """The namespace of a row that holds all of its columns."""
+    """The namespace of a row with all columns of the table `namespaces`."""
     levels, properties = levels_of_key(row["levels"]), json.loads(row["properties"])
     return record_from(Namespace, row, levels=levels, properties=properties)
 

@@ -1,4 +1,4 @@
-"""Facts about snapshots: those that an upstream's protected table may show, and the producer who staged each one."""
+"""The snapshots that `main` of an upstream's protected table may have; and who staged which branch or snapshot."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ from pvdm.ledger import ids
 from pvdm.ledger.schema.catalog import StagedKind, known_snapshots, staging_owners
 from pvdm.ledger.unit import Unit
 
-StagedItem = tuple[StagedKind, str]
-"""A branch by its name, or a snapshot by its id."""
+StagedItem = tuple[StagedKind, str]  # a branch and its name, or a snapshot and its id
 
 
 def add_known(unit: Unit, table_uuid: str, hashes: Mapping[str, str], *, structure_sha256: str) -> None:
-    """Note snapshots that `main` may have, with the hashes of their facts (`hashes`, by snapshot id) and structure."""
+    """Store snapshots that `main` may have. `hashes` has the hash of the facts of each snapshot, by snapshot id."""
     known = list_known(unit, table_uuid)
     rows = [
         {
@@ -31,7 +30,7 @@ def add_known(unit: Unit, table_uuid: str, hashes: Mapping[str, str], *, structu
 
 
 def list_known(unit: Unit, table_uuid: str) -> dict[tuple[str, str], str]:
-    """All noted snapshots: by snapshot id and hash of its facts, the hash of the table's structure at that time."""
+    """The stored snapshots. Key: snapshot id, hash of its facts. Value: hash of the table's structure at that time."""
     wanted = select(known_snapshots).where(known_snapshots.c.table_uuid == table_uuid)
     return {(row["snapshot_id"], row["facts_sha256"]): row["structure_sha256"] for row in unit.rows(wanted)}
 

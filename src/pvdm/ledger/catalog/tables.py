@@ -26,8 +26,7 @@ from pvdm.ledger.schema.record import events
 from pvdm.ledger.unit import Unit, select_page
 from pvdm.ledger.work import announced
 
-TABLE_PLACE_MAX_BYTES: Final = 2_000
-"""The longest place key (a table's location in normal form), well below PostgreSQL's limit of an index entry."""
+TABLE_PLACE_MAX_BYTES: Final = 2_000  # of a place key (`place_key`); less than PostgreSQL allows in an index
 
 # Queries of every commit, built once: building a statement takes longer than running it.
 _LIVE: Final = tables.c.dropped_micros.is_(None)
@@ -43,7 +42,7 @@ _BY_LEVELS_AND_NAME: Final = (
     )
     .where(namespaces.c.levels == bindparam("of_levels"), namespaces.c.dropped_micros.is_(None))
 )
-# A swap compares every column but these. `revision`, which counts each change, is compared; `_LIVE` checks the drop.
+# A swap compares every column except these. Each change of them also changes `revision`; `_LIVE` checks the drop.
 _NOT_COMPARED: Final = frozenset({"place", "upstream", "protected_micros", "dropped_micros", "at_micros"})
 _COMPARED: Final = tuple(column.name for column in tables.c if column.name not in _NOT_COMPARED)
 _SWAPPED: Final = ("metadata_location", "metadata_sha256", "previous_location", "location", "place")
@@ -71,8 +70,7 @@ class TableRow:
     previous_location: str | None  # of the metadata file before the one that `pointer` names
     revision: int
     contract_hash: str | None
-    upstream: str | None = None
-    """The upstream catalog that the table belongs to. The pointer is then what was last seen there."""
+    upstream: str | None = None  # the upstream catalog that owns the table; `pointer` was last seen there
 
     @property
     def protected(self) -> bool:
@@ -168,7 +166,7 @@ def belonged_to_upstream(unit: Unit, table_uuid: str) -> bool:
 
 
 def page(unit: Unit, namespace_id: str, *, after: str | None = None, count: int | None = None) -> list[TableRow]:
-    """The tables of a namespace by name."""
+    """The tables of a namespace in order of name, at most `count`, after the name `after`."""
     live = select(tables).where(tables.c.namespace_id == namespace_id, _LIVE)
     return [_to_table(row) for row in unit.rows(select_page(live, tables.c.name, after, count))]
 
@@ -213,7 +211,7 @@ def find_containing(unit: Unit, places: Iterable[Location], *, except_domain: st
 
 
 def select_overlapping(place: Location, *, dropped: bool = False) -> tuple[Select[Any], Select[Any]]:
-    """Two queries: tables at or below the place, and tables above it. A single query with OR reads the whole index."""
+    """Two queries: tables at or below the place, and tables above it. One query with OR would read the whole index."""
     key = place_key(place)
     above = [place_key(Location(place.scheme, place.authority, place.parts[:end])) for end in range(len(place.parts))]
     wanted = select(tables).where(tables.c.dropped_micros.is_not(None) if dropped else _LIVE)
@@ -222,7 +220,7 @@ def select_overlapping(place: Location, *, dropped: bool = False) -> tuple[Selec
 
 
 def place_key(place: Location) -> str:
-    """A place in normal form with a final slash. A place lies in another if its key begins with the other's."""
+    """A place in normal form with a final slash. The keys of all places below a place begin with its key."""
     key = _location_key(place)
     if len(key.encode()) > TABLE_PLACE_MAX_BYTES:
         raise Code.LOCATION_INVALID(expected=f"at most {TABLE_PLACE_MAX_BYTES} bytes", got=f"{len(key.encode())} bytes")
@@ -343,7 +341,7 @@ def _require_namespace(unit: Unit, namespace_id: str) -> None:
 def _require_uuid_free(unit: Unit, new: NewTable) -> None:
     """Raise `table_uuid_taken` if another table has or had the UUID.
 
-    A dropped table that was never protected may be registered again: by its domain, at its place, from its upstream.
+    A dropped table that was never protected may be registered again with the same domain, place and upstream.
     """
     rows = unit.rows(select(tables).where(tables.c.table_uuid == new.table_uuid.lower()))
     for row in rows:

@@ -68,7 +68,7 @@ def migrate(ledger: Ledger, *, at_micros: int) -> int:
 
 
 def _count_applied(unit: Unit, scripts: tuple[SchemaScript, ...]) -> int:
-    """How many scripts are applied. Raises `migration_differs` if one was another then, or `schema_too_new`."""
+    """How many scripts are applied. Raises `migration_differs` if one has changed since then, or `schema_too_new`."""
     rows = unit.rows(text("SELECT version, checksum FROM schema_version ORDER BY version"))
     if len(rows) > len(scripts):
         expected = f"schema {len(scripts)} at most"

@@ -20,7 +20,7 @@ from pvdm.model import canonical_json
 EVENTS_PAGE_MAX_ROWS: Final = 1000
 _TRIGGER_KINDS: Final = frozenset({"insert", "update"})
 
-# A node (level, position) is the complete subtree over 2**level leaves from leaf position * 2**level on.
+# A node (level, position) is the complete subtree over 2**level leaves. Its first leaf is position * 2**level.
 NodeT = TypeVar("NodeT", bound=tuple[int, int])
 
 _NODES_AT_ONCE: Final = 512
@@ -56,13 +56,13 @@ def note(unit: Unit, kind: str, subject: str, row_key: str, facts: Mapping[str, 
 
 
 def history(unit: Unit, subject: str, row_key: str, *, after: int = 0, count: int | None = None) -> list[Event]:
-    """The steps of one row after an event id, oldest first. Slashes join the values of a key of several columns."""
+    """The steps of one row after an event id, oldest first. A key of several columns is joined by slashes."""
     wanted = select(events).where(events.c.subject == subject, events.c.row_key == row_key, events.c.event_id > after)
     return [_to_event(row) for row in unit.rows(wanted.order_by(events.c.event_id).limit(count))]
 
 
 def page(unit: Unit, *, after: int = 0, count: int = EVENTS_PAGE_MAX_ROWS, about: str | None = None) -> list[Event]:
-    """The next events after an event id, oldest first. With `about`, only those with it as row key or as a value.
+    """The next events after an event id, oldest first. With `about`, only events with this text as row key or value.
 
     On PostgreSQL ids are assigned before the commit, so a lower id may appear after a higher one was read. A client
     that follows the events reads a few ids again each time.
@@ -142,7 +142,7 @@ class LedgerLog:
         return None if row is None else bytes(row["note"])
 
     def append(self, *, at: int, entries: Sequence[bytes], hashes: Mapping[NodeT, bytes], checkpoint: bytes) -> None:
-        """Append to the log of size `at`, in the caller's transaction. Raises `log_moved` for another size."""
+        """Append to the log of size `at`, in the caller's transaction. Raises `log_moved` if its size differs."""
         self.hold()
         size = self.size()
         if size != at:

@@ -31,7 +31,7 @@ class ProofRecord:
     """The facts of a proof that have columns of their own. The rest is in the envelope.
 
     `summary` is JSON for lists of proofs. `context` is the JSON of the facts from which the attempt's keys are derived;
-    it is None if verification ended before that, or if a restore brought the proof back.
+    it is None if verification ended before it derived keys, or if a restore brought the proof back.
     """
 
     proof_id: str
@@ -45,7 +45,7 @@ class ProofRecord:
 
 
 def put(unit: Unit, proof: ProofRecord, envelope: bytes, *, log_index: int) -> None:
-    """Store a proof with its envelope. The same proof again is no change; a notary's second for a nonce is refused."""
+    """Store a proof with its envelope; again changes nothing. Another proof of this notary for the nonce is refused."""
     statements.put(unit, StatementKind.PROOF, proof.proof_id, envelope, log_index=log_index)
     same_workload = workloads.c.workload_id == attempts.c.workload_id
     wanted = select(workloads.c.workload_id, workloads.c.domain).join(attempts, same_workload)
@@ -56,7 +56,7 @@ def put(unit: Unit, proof: ProofRecord, envelope: bytes, *, log_index: int) -> N
 
 
 def insert_restored(unit: Unit, proof: ProofRecord, workload_id: str, *, domain: str) -> None:
-    """Add the row of a proof whose envelope a restore has stored. The ledger may have lost its attempt."""
+    """Add the row of a proof whose envelope a restore has stored. The ledger may have lost the proof's attempt."""
     nonce = unit.find(nonce_table, nonce=proof.nonce, attempt_id=proof.attempt_id)
     _insert(unit, proof, workload_id, domain=domain, nonce_in_ledger=None if nonce is None else proof.nonce)
 
@@ -195,7 +195,7 @@ def find_overrides_of_proofs(unit: Unit, proof_ids: Sequence[str]) -> dict[str, 
 
 
 def find_overrides_used_by(unit: Unit, workload_ids: Sequence[str]) -> dict[str, dict[str, str]]:
-    """The ids of the overrides by which these workloads published: by workload id, then by snapshot id."""
+    """The overrides by which these workloads published. Key: workload id. Value: override ids by snapshot id."""
     of_workloads = proofs.c.workload_id.in_(list(workload_ids))
     wanted = _select_overrides().where(nonce_table.c.state == NonceState.COMMITTED, of_workloads)
     found: dict[str, dict[str, str]] = {}

@@ -68,7 +68,7 @@ class MigrationRecord:
 def put(
     unit: Unit, record: ProtectionRecord | MigrationRecord, contract: str | None, envelope: bytes, *, log_index: int
 ) -> None:
-    """Store an approval, its contract (if any) and envelope, and use up its nonce. `nonce_taken` for a used nonce."""
+    """Store an approval, its contract (if any) and envelope, and use up its nonce. Raises `nonce_taken`."""
     kind = StatementKind.PROTECTION if isinstance(record, ProtectionRecord) else StatementKind.MIGRATION
     statements.put(unit, kind, _statement_id(record), envelope, log_index=log_index)
     insert(unit, record, contract)
@@ -143,7 +143,7 @@ def _select_newest(table: Table, key: ColumnElement[str], domain: str | None) ->
 
 
 def find_newest_id(unit: Unit, table_uuid: str) -> str | None:
-    """The id of the table's last approval that protected it, or None. It may have ended."""
+    """The id of the table's last approval that protected it, or None. That protection may have ended."""
     same_statement = statement_table.c.statement_id == protections.c.protection_id
     wanted = select(protections.c.protection_id).join(statement_table, same_statement)
     wanted = wanted.where(protections.c.table_uuid == table_uuid.lower())
@@ -178,7 +178,7 @@ def find_current_contract(unit: Unit, table_uuid: str) -> str | None:
 def list_approval_ids(unit: Unit, table_uuid: str, namespace_id: str) -> list[str]:
     """The ids of a table's protections and migrations, and of its namespace's protections, oldest first.
 
-    Raises `audit_too_large` for more than an audit accepts: without all of them it would report false violations.
+    Raises `audit_too_large` if there are more than an audit accepts: with only a part it would report false violations.
     """
     protection_ids = select(protections.c.protection_id).where(
         or_(protections.c.table_uuid == table_uuid, protections.c.namespace_id == namespace_id)
@@ -198,7 +198,7 @@ def list_approval_ids(unit: Unit, table_uuid: str, namespace_id: str) -> list[st
 class ProtectedObject:
     """A protected table or namespace (then `name` is None). `id` is a table's UUID or a namespace's own id.
 
-    `protection_id` is None if it was created in a protected namespace.
+    `protection_id` is None if the table or namespace was created in a protected namespace.
     """
 
     levels: Levels
@@ -241,7 +241,7 @@ def list_protected_tables(
 def list_protected_namespaces(
     unit: Unit, *, domain: str | None = None, levels: Levels | None = None, after: Levels | None = None, count: int
 ) -> list[ProtectedObject]:
-    """The live protected namespaces, ordered by key; only the one with these `levels`, if they are given."""
+    """The live protected namespaces, ordered by `levels_key`; only the namespace `levels`, if it is given."""
     wanted = select(namespaces).where(namespaces.c.protected_by.is_not(None), namespaces.c.dropped_micros.is_(None))
     of_levels = None if levels is None else levels_key(levels)
     wanted = where_given(wanted, (namespaces.c.domain, domain), (namespaces.c.levels, of_levels))
@@ -255,7 +255,7 @@ def list_protected_namespaces(
 
 
 def _newest_protections(unit: Unit, column: ColumnElement[str], object_ids: Sequence[str]) -> dict[str, Row]:
-    """The newest protection of each table or namespace in force. One that was created protected may have none."""
+    """The newest protection of each table or namespace, by its id. Without any, or if it was ended, it is left out."""
     query = (
         select(protections, column.label("object_id"), statement_table.c.at_micros.label("logged_micros"))
         .join(statement_table, statement_table.c.statement_id == protections.c.protection_id)

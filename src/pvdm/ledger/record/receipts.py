@@ -32,7 +32,7 @@ class ReceiptRecord:
 
 
 def put(unit: Unit, receipt: ReceiptRecord, envelope: bytes, *, log_index: int) -> None:
-    """Store a receipt with its envelope. The same one again is no change; another of the same snapshot is refused."""
+    """Store a receipt with its envelope; again changes nothing. Another receipt of the same snapshot is refused."""
     statements.put(unit, StatementKind.RECEIPT, receipt.receipt_id, envelope, log_index=log_index)
     ids.require_name(receipt.table_uuid, "table UUID")
     ids.require_snapshot_id(receipt.snapshot_id)
@@ -77,7 +77,7 @@ class Publication:
 
 
 def list_missing(unit: Unit, *, since_micros: int = 0) -> list[Publication]:
-    """Every publication since that time that has no receipt yet, oldest first. A crash may have come before it."""
+    """Every publication since that time that has no receipt yet, oldest first."""
     same_table = receipts.c.table_uuid == workloads.c.table_uuid
     same_snapshot = same_table & (receipts.c.snapshot_id == published.c.snapshot_id)
     wanted = select(published, workloads.c.table_uuid).select_from(_PUBLISHED.outerjoin(receipts, same_snapshot))
@@ -98,7 +98,7 @@ def find_without_receipt(unit: Unit, table_uuid: str, snapshot_ids: Collection[i
 
 
 def require_receipts(unit: Unit, table_uuid: str, snapshot_ids: Collection[int]) -> None:
-    """Raise `table_moved` if a publication among these snapshots has no receipt: once expired, it could get none."""
+    """Raise `table_moved` if one of these snapshots, which are to expire, is a publication without a receipt yet."""
     if find_without_receipt(unit, table_uuid, snapshot_ids):
         message = "history to be removed has a publication without a receipt"
         raise Code.TABLE_MOVED(message, expected="a receipt of each publication")

@@ -1,6 +1,6 @@
 """Restores from a backup, and what a restored ledger lacks: claims and published chunks of the lost time.
 
-The lost time is the time between the backup and the loss of the ledger. Nothing else runs on it during a restore.
+The lost time is the time from the backup to the loss of the ledger. During a restore, nothing else uses the ledger.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ def lock_settings(unit: Unit) -> None:
 
 
 def put_settings(unit: Unit, settings: SharedSettings) -> None:
-    """Store the settings. A trigger of the database refuses another notary's name than the first."""
+    """Store the settings. A trigger of the database refuses a change of the notary's name."""
     values = asdict(settings)
     if not unit.insert_new(shared_settings, settings_id=1, **values):
         unit.update(shared_settings, {}, **values)  # the table has one row
@@ -53,7 +53,7 @@ def set_log_origin(unit: Unit, origin: str) -> None:
 
 
 def find_newest_epoch_book(unit: Unit) -> bytes | None:
-    """The bytes of the newest epoch book, or None. Revisions are never changed."""
+    """The bytes of the newest epoch book, or None. A stored revision never changes."""
     row = unit.row(select(epoch_books).order_by(epoch_books.c.revision.desc()).limit(1))
     return None if row is None else bytes(row["book"])
 
@@ -70,7 +70,7 @@ def add_epoch_book(unit: Unit, revision: int, book: bytes) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class StoredHandle:
-    """A handle, by which workers get a verify job's digest keys; and the workers that did (at most `redemptions`)."""
+    """A handle: at most `redemptions` workers exchange it for a verify job's digest keys. `workers` have done so."""
 
     handle_sha256: str
     job_id: str

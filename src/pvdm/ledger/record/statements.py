@@ -32,7 +32,7 @@ class Statement:
 
 
 def put(unit: Unit, kind: StatementKind, statement_id: str, envelope: bytes, *, log_index: int) -> None:
-    """Store the envelope; again is no change. Raises `statement_differs` if another is stored under the same id."""
+    """Store the envelope; again changes nothing. Raises `statement_differs` if the id has another envelope."""
     if not 0 < len(envelope) <= STORED_ENVELOPE_MAX_BYTES:
         expected = f"1 to {STORED_ENVELOPE_MAX_BYTES} bytes"
         raise Code.RECORD_TOO_LARGE(reason="envelope_too_large", expected=expected, got=str(len(envelope)))
@@ -79,7 +79,7 @@ def list_between(unit: Unit, start: int, end: int) -> list[Statement]:
 
 @dataclass(frozen=True, slots=True)
 class ChallengeRecord:
-    """A challenge to the attestor of a source. `request` is JSON: the facts from which its keys are derived."""
+    """A challenge to the attestor of a source. `request` is JSON: the facts from which the keys are derived."""
 
     nonce: str
     attestor: str
@@ -120,7 +120,7 @@ def get_challenge(unit: Unit, nonce: str) -> ChallengeRecord:
 
 
 def put_attestation(unit: Unit, attestation: AttestationRecord, envelope: bytes, *, log_index: int) -> None:
-    """Store the attestation and use up its nonce. A second one for the same challenge raises `nonce_not_reserved`."""
+    """Store the attestation and use up its nonce. A second attestation for a challenge raises `nonce_not_reserved`."""
     nonces.commit(unit, attestation.nonce, snapshot_id=None)
     put(unit, StatementKind.SOURCE_ATTESTATION, attestation.attestation_id, envelope, log_index=log_index)
     ids.require_name(attestation.catalog, "catalog")

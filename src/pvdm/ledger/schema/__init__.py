@@ -46,7 +46,7 @@ def bytes_column(name: str, *, nullable: bool = False) -> Column[bytes]:
 
 
 def time_column() -> Column[int]:
-    """The transaction that last wrote the row: its time in microseconds. Tables of the transparency log have none."""
+    """The column `at_micros`: when the row was last written. The tables of the transparency log do not have it."""
     return number_column("at_micros", CheckConstraint("at_micros >= 0", name="at_micros_not_negative"))
 
 

@@ -13,9 +13,9 @@ from pvdm.model.states import ANNOUNCED
 namespaces: Final = schema.table(
     "namespaces",
     schema.text_column("namespace_id", primary_key=True),
-    *schema.text_columns("levels", "parent", "domain"),  # levels and the parent's levels: JSON
+    *schema.text_columns("levels", "parent", "domain"),  # `levels`, `parent`: own and parent's levels, in JSON
     schema.text_column("properties", changes=True),
-    schema.text_column("protected_by", nullable=True, changes=True),
+    schema.text_column("protected_by", nullable=True, changes=True),  # hash of the contract for new tables, or null
     schema.number_column("dropped_micros", nullable=True, changes=True),
     schema.time_column(),
     *schema.hex_checks(32, "namespace_id"),
@@ -31,12 +31,12 @@ tables: Final = schema.table(
     schema.text_column("name", changes=True),
     *schema.text_columns("domain", "table_uuid"),
     schema.text_column("location", changes=True),
-    # The location in normal form. Both databases order it byte by byte, so that the places below one are a range.
+    # `place`: the location in normal form. Both databases sort it by bytes, so all places below a folder are a range.
     Column("place", Text().with_variant(Text(collation="C"), "postgresql"), nullable=False, info={"changes": True}),
     *schema.text_columns("metadata_location", "metadata_sha256", changes=True),
     schema.text_column("previous_location", nullable=True, changes=True),  # the metadata file before the current one
     schema.number_column("revision", changes=True),
-    schema.text_column("upstream", nullable=True),  # the catalog that owns the table; the pointer was last seen there
+    schema.text_column("upstream", nullable=True),  # the name of the upstream that owns the table, or null
     schema.text_column("contract_hash", nullable=True, changes=True),
     schema.number_column("protected_micros", nullable=True, changes=True),
     schema.number_column("dropped_micros", nullable=True, changes=True),
@@ -49,7 +49,7 @@ schema.index_where("tables_uuid_once", _LIVE, tables.c.table_uuid, unique=True)
 Index("tables_uuid", tables.c.table_uuid)
 schema.index_where("tables_place", _LIVE, tables.c.place)
 schema.index_where("tables_place_dropped", "dropped_micros IS NOT NULL", tables.c.place)
-# Proofs, claims and nonces name a protected table by its UUID: no second table ever has it.
+# Proofs and claims name a protected table by its UUID. So no two tables that were ever protected have the same UUID.
 schema.index_where("tables_protected_uuid_once", "protected_micros IS NOT NULL", tables.c.table_uuid, unique=True)
 
 
@@ -68,10 +68,10 @@ staging_owners: Final = schema.table(
     schema.text_column("owner", changes=True),
     schema.time_column(),
     schema.one_of_check("kind", StagedKind),
-    in_step_log=False,  # the row itself holds owner and time, and every commit adds rows
+    in_step_log=False,  # every commit adds rows, and a row itself has owner and time
 )
 
-# Metadata files scheduled for deletion. A commit to one of them is refused however late it comes, so rows stay forever.
+# Metadata files scheduled for deletion. No later commit may make such a file current, so rows are never deleted.
 pending_deletes: Final = schema.table(
     "pending_deletes",
     schema.text_column("name", primary_key=True),
@@ -117,15 +117,15 @@ announced: Final = schema.table(
     schema.text_column("workload_id", ForeignKey("workloads.workload_id")),
     schema.text_column("snapshot_id"),
     schema.text_column("override_nonce", nullable=True),
-    # The process that sends the request; and, as JSON, the changes of the ledger once the snapshot is published.
-    *schema.text_columns("holder", "order_text"),
+    schema.text_column("holder"),  # the id of the process that sends the request
+    schema.text_column("order_text"),  # JSON: the ledger's changes, to make once the upstream shows the snapshot
     *schema.state_column(ANNOUNCED),
     schema.text_column("reason", changes=True),
     schema.time_column(),
     *schema.hex_checks(32, "announced_id"),
     not_in_step_log=("order_text",),
 )
-# One open publication for each table, across Stewards.
+# At most one publication to a table is open, across all Stewards.
 schema.index_where("announced_open_once", "state = 'OPEN'", announced.c.table_uuid, unique=True)
 Index("announced_snapshot_once", announced.c.table_uuid, announced.c.snapshot_id, unique=True)
 schema.index_where("announced_open", "state = 'OPEN'", announced.c.state)
@@ -140,7 +140,7 @@ announced_attempts: Final = schema.table(
     Index("announced_attempts_attempt_id", "attempt_id"),
 )
 
-# Snapshots that `main` of an upstream's protected table may have. `facts_sha256`: hash of the facts that readers use;
+# Snapshots that `main` of an upstream's protected table may have. `facts_sha256`: hash of the fields that readers use;
 # `structure_sha256`: hash of the table's structure (schemas, partition specs and more) when the row was written.
 known_snapshots: Final = schema.table(
     "known_snapshots",
@@ -148,5 +148,5 @@ known_snapshots: Final = schema.table(
     schema.text_column("structure_sha256"),
     schema.time_column(),
     *schema.hex_checks(64, "facts_sha256", "structure_sha256"),
-    in_step_log=False,  # a history may be long; the protection or publication behind it is logged
+    in_step_log=False,  # a protection may add many rows; the protection itself is logged
 )

@@ -12,8 +12,8 @@ from pvdm.model.statements.kind import StatementKind
 from pvdm.model.statements.migration import ProtectionAction
 from pvdm.model.statements.verdict import Outcome
 
-# The step log: triggers add a row for each change in another table. `subject` is that table, `row_key` the row's key,
-# `old` and `new` are its values as JSON.
+# The step log: triggers add an event for each change of a row in another table. `subject`: that other table;
+# `row_key`: the key of the changed row; `old`, `new`: the changed row's values before and after, as JSON.
 events: Final = schema.table(
     "events",
     Column("event_id", schema.big_integer(), Identity(always=True), primary_key=True),
@@ -68,7 +68,7 @@ proofs: Final = schema.table(
     "proofs",
     schema.text_column("proof_id", ForeignKey("statements.statement_id"), primary_key=True),
     *schema.text_columns("workload_id", "domain", "attempt_id", "nonce"),
-    # The same nonce as a foreign key; null if a restore brought back the proof of a lost attempt.
+    # `held_nonce`: the nonce again, as a foreign key; null if a restore brought back the proof of a lost attempt.
     schema.text_column("held_nonce", nullable=True),
     *schema.text_columns("verdict", "notary"),
     schema.number_column("expires_micros"),
@@ -93,7 +93,7 @@ receipts: Final = schema.table(
     Index("receipts_workload_id", "workload_id"),
 )
 
-# Chunks that were, or may have been, published in the lost time (docs/restore.md). Their workload ids are used up.
+# Chunks that were, or may have been, published in the lost time (docs/restore.md). Their workload ids are refused.
 used_chunks: Final = schema.table(
     "used_chunks",
     *schema.text_columns("workload_id", "chunk_id", primary_key=True),
@@ -114,7 +114,7 @@ overrides: Final = schema.table(
     Index("overrides_fail_proof_id", "fail_proof_id"),
 )
 
-# What the attestor of a source was asked to sign, by nonce. `request` is JSON.
+# Challenges to attestors of sources. `request`: JSON of the facts from which the challenge's keys are derived.
 challenges: Final = schema.table(
     "challenges",
     schema.text_column("nonce", ForeignKey("nonces.nonce"), primary_key=True),
@@ -164,15 +164,15 @@ tokens: Final = schema.table(
     not_in_step_log=("secret_sha256",),
 )
 
-# Restores from a backup. Until a restore has its finishing time, nothing else runs on this ledger.
+# Restores from a backup. Until `finished_micros` is set, nothing else runs on this ledger.
 restores: Final = schema.table(
     "restores",
     schema.number_column("restore_id", primary_key=True, autoincrement=False),
     *schema.text_columns("operator", "reason"),
-    schema.number_column("backup_size"),  # entries of the log in the backup
+    schema.number_column("backup_size"),  # the number of log entries in the backup
     schema.bytes_column("outside_note"),  # the outside checkpoint's signed note
     schema.number_column("epoch_before"),
-    *schema.text_columns("log_keys", "outcome"),  # JSON: public keys that an operator gave; what the restore changed
+    *schema.text_columns("log_keys", "outcome"),  # JSON: log keys that an operator gave; what the restore changed
     schema.number_column("finished_micros", nullable=True, changes=True),
     schema.time_column(),
 )
@@ -194,13 +194,13 @@ shared_settings: Final = schema.table(
     schema.number_column(
         "settings_id", CheckConstraint("settings_id = 1", name="one_row"), primary_key=True, autoincrement=False
     ),
-    schema.text_column("notary"),
+    schema.text_column("notary"),  # the Steward's name
     schema.text_column("origin", changes=True),  # the name of the transparency log
     *schema.text_columns("catalog", "warehouse", "metadata", "vault", nullable=True, changes=True),
     schema.time_column(),
 )
 
-# Contracts of data products that were ever in force: the bytes and the approval that brought them.
+# Contracts that were ever in force. `body`: the contract's bytes; `statement_id`: the first approval that has it.
 contracts: Final = schema.table(
     "contracts",
     schema.text_column("contract_sha256", primary_key=True),
@@ -211,7 +211,7 @@ contracts: Final = schema.table(
     not_in_step_log=("body",),
 )
 
-# Approvals of protection. `found_sha256`: hash of the manifest list and the manifests that `main` had then, or null.
+# Approvals that begin or end a protection. `record/protections.py` explains `found_sha256`.
 protections: Final = schema.table(
     "protections",
     schema.text_column("protection_id", ForeignKey("statements.statement_id"), primary_key=True),
@@ -229,7 +229,7 @@ protections: Final = schema.table(
     Index("protections_domain", "domain"),
 )
 
-# Migrations. `metadata_sha256` is the table's metadata file afterwards; null if a restore brought the migration back.
+# Migrations. `metadata_sha256`: hash of the table's metadata file afterwards; null if a restore brought the row back.
 table_migrations: Final = schema.table(
     "table_migrations",
     schema.text_column("migration_id", ForeignKey("statements.statement_id"), primary_key=True),

@@ -94,7 +94,7 @@ published: Final = schema.table(
     "published",
     *schema.text_columns("workload_id", "chunk_id", primary_key=True),
     *schema.text_columns("attempt_id", "nonce", "snapshot_id"),
-    # All four are null if a restored ledger knows the publication only from its receipt; else none is.
+    # These four counts are null if a restored ledger knows the publication only from its receipt, else all set.
     schema.number_column("rows_added", nullable=True),
     schema.number_column("files_added", nullable=True),
     schema.number_column("rows_removed", nullable=True),
@@ -123,7 +123,7 @@ claims: Final = schema.table(
     Index("claims_target", "target"),
 )
 
-# The source (a table's UUID) from which a target last published, for each source name of its contracts.
+# `source`: the UUID of the table from which `target` last got rows under a contract with this `source_name`.
 target_sources: Final = schema.table(
     "target_sources",
     *schema.text_columns("target", "source_name", primary_key=True),
@@ -131,7 +131,7 @@ target_sources: Final = schema.table(
     schema.time_column(),
 )
 
-# Handles, which workers exchange for the digest keys of a verify job; and the workers that did.
+# Handles: workers exchange them for the digest keys of a verification job. `handle_workers`: the workers that did.
 handles: Final = schema.table(
     "handles",
     schema.text_column("handle_sha256", primary_key=True),
@@ -162,7 +162,7 @@ class DisposalOutcome(StrEnum):
     LEFT = "left"
 
 
-# The result of verification for each nonce. It may change until its proof is signed. `location`: the verified manifest.
+# The results of verification (`VerifiedRecord`), by nonce. A result may change until its proof is signed.
 verified: Final = schema.table(
     "verified",
     schema.text_column("nonce", primary_key=True),
@@ -186,8 +186,8 @@ disposals: Final = schema.table(
     "disposals",
     schema.text_column("attempt_id", ForeignKey("attempts.attempt_id"), primary_key=True),
     schema.text_column("outcome"),
-    schema.number_column("removed"),
-    schema.number_column("kept"),
+    schema.number_column("removed"),  # number of files
+    schema.number_column("kept"),  # number of files that stay, because they are in use
     schema.text_column("note"),
     schema.time_column(),
     schema.one_of_check("outcome", DisposalOutcome),

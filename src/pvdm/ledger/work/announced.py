@@ -1,7 +1,7 @@
 """Announced publications: what an upstream catalog is asked to publish, stored before the request is sent.
 
-A publication is open until its result is known. Until then its table gets no other, and its attempts and nonces keep
-their states.
+A publication is open until its result is known. Until then no other publication to the table is announced, and the
+attempts and nonces of the open publication keep their states.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def list_by_attempt(unit: Unit, attempt_id: str) -> list[AnnouncedPublication]:
 
 
 def find_by_snapshot(unit: Unit, table_uuid: str, snapshot_id: str) -> AnnouncedPublication | None:
-    """The publication of this snapshot of the table, or None. RELEASED ones (given up) do not count."""
+    """The publication of this snapshot of the table, or None. RELEASED publications (given up) do not count."""
     wanted = select(announced).where(
         announced.c.table_uuid == table_uuid,
         announced.c.snapshot_id == snapshot_id,
@@ -122,7 +122,7 @@ def require_unannounced(unit: Unit, table_uuid: str, snapshot_ids: Sequence[str]
 
 
 def settle(unit: Unit, announced_id: str, to: AnnouncedState, *, reason: str) -> bool:
-    """End an open publication as `to`; False if it has that state already. Raises `announced_settled` for another."""
+    """End an open publication as `to`; False if it has ended so. Raises `announced_settled` if it ended otherwise."""
     state = AnnouncedState(unit.get_locked(announced, "announced_unknown", announced_id=announced_id)["state"])
     if state is to:
         return False

@@ -120,7 +120,7 @@ def list_ended(unit: Unit, table_uuid: str) -> list[Attempt]:
 
 
 def count_last_states(unit: Unit, workload_ids: Sequence[str]) -> dict[str, dict[AttemptState, int]]:
-    """For each workload and state, how many chunks have their last attempt in it. Untried chunks do not count."""
+    """For each workload: how many chunks have their last attempt in each state. Untried chunks do not count."""
     last = (
         select(attempts.c.workload_id, attempts.c.chunk_id, func.max(attempts.c.number).label("last"))
         .where(attempts.c.workload_id.in_(workload_ids))
@@ -151,7 +151,7 @@ def _select_at_table(table_uuid: str) -> Select[Any]:
 
 
 def open_next(unit: Unit, opening: AttemptOpening, *, most: int = ATTEMPTS_MAX) -> Attempt:
-    """Open the chunk's next attempt, STAGING, with its first nonce. Returns the earlier attempt if its id was opened.
+    """Open the chunk's next attempt in state STAGING, with its first nonce. If the id was opened, return that attempt.
 
     `most` is how many attempts at the chunk may fail; `ROLLED_BACK_MAX` limits those that are rolled back.
     """

@@ -141,7 +141,7 @@ def count_published(unit: Unit, workload_id: str) -> int:
 
 
 def find_publications_of_attempts(unit: Unit, attempt_ids: Sequence[str]) -> dict[str, ChunkPublication]:
-    """The publications of those of these attempts that are published, by attempt id."""
+    """The publications of these attempts, by attempt id. Unpublished attempts are left out."""
     wanted = select(published).where(published.c.attempt_id.in_(attempt_ids))
     return {row["attempt_id"]: _to_publication(row) for row in unit.rows(wanted)}
 

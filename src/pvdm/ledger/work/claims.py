@@ -1,4 +1,4 @@
-"""Claims, the parts of a target that append workloads have reserved; and the sources that targets last published from.
+"""Claims, the parts of a target that append workloads reserved; and the sources from which targets last got rows.
 
 Claims belong to the target, so they stay when a source is loaded again. A source that is dropped and created again
 has another UUID. Its rows are not published until an operator signs a contract that names the new UUID.
@@ -140,7 +140,7 @@ def _to_claim(row: Row) -> Claim:
 
 
 def find_source(unit: Unit, target: str, name: str) -> str | None:
-    """The UUID of the source of this name from which the target last published, or None."""
+    """The UUID of the source of this name from which the target last got rows, or None."""
     row = unit.find(target_sources, target=target, source_name=name)
     return None if row is None else str(row["source"])
 
@@ -148,7 +148,7 @@ def find_source(unit: Unit, target: str, name: str) -> str | None:
 def require_same_source(unit: Unit, target: str, named: Source, source_uuid: str) -> None:
     """Raise `source_replaced` if the contract's source (`named`) is not the table with the UUID `source_uuid`.
 
-    A contract that names no UUID means the table from which the target last published. A source of Parquet files
+    A contract that names no UUID means the table from which the target last got rows. A source of Parquet files
     (`named.table` is None) is not checked: the contract names the manifest that lists the files.
     """
     if named.table is None:

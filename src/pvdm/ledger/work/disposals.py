@@ -25,7 +25,7 @@ _NOTE_CHARACTERS: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class DisposalRecord:
-    """What became of an ended attempt's files: how many were removed, and how many are kept, as they are in use."""
+    """What became of an ended attempt's files: how many were removed, how many are kept because they are in use."""
 
     attempt_id: str
     outcome: DisposalOutcome

@@ -56,7 +56,7 @@ class VerifiedRecord:
 
 
 def put(unit: Unit, record: VerifiedRecord) -> None:
-    """Store the result, in place of an earlier one. `verified_differs` if that one differs and its proof is signed."""
+    """Store the result. Raises `verified_differs` if another result is stored and a proof of it is signed."""
     attempts.lock(unit, record.attempt_id)
     stored = tuple(_shorten_finding(each) for each in record.findings[:FINDINGS_KEPT_MAX])
     left_out = record.findings_more + len(record.findings) - len(stored)

@@ -45,8 +45,7 @@ class PinnedWorkload:
     plan_hash: str
     epoch: int
     chunks: Sequence[Chunk]
-    newer_columns: bytes = b"[]"
-    """Columns of the source's schema at the opening that the pinned snapshot's schema lacks, as Iceberg's JSON."""
+    newer_columns: bytes = b"[]"  # Iceberg's JSON of source columns that the pinned snapshot's schema lacks
 
 
 @dataclass(frozen=True, slots=True)
