@@ -52,7 +52,7 @@ class CatalogAccess:
     ) -> None:
         """Raise unless the grant may create the table `after` in its place; in a protected namespace it must be empty.
 
-        Only an operator may create a table with a UUID that is protected in the log. `replaces` is dropped for it.
+        Only an operator may create a table whose UUID is protected in the log. `replaces` is the table to drop for it.
         """
         self.require_may_manage(grant)
         with self._ledger.read() as unit:
@@ -166,7 +166,7 @@ class CatalogAccess:
             expected, got = before.row.table_uuid, str(after.table_uuid)
             message = f"the UUID of {name} cannot change"
             raise Code.CHANGE_GATED(message, reason="table_uuid_changed", expected=expected, got=got)
-        if before.row.upstream is not None:  # only its table has fences: branches that make a late publication fail
+        if before.row.upstream is not None:  # only there are fences: refs that make a late publication fail
             rule.require_reserved_kept(before.metadata, after, grant)
         if after.location != before.metadata.location:
             with self._ledger.read() as unit:
@@ -237,8 +237,8 @@ def may_reuse_sequence_numbers(grant: Grant, row: TableRow) -> bool:
     """Whether the commit may reuse sequence numbers and row ids that another branch was given meanwhile.
 
     Attempts stage at the same time, each on its own branch, and no reader combines these branches. The gate gives new
-    numbers to what it publishes. So no attempt has to start again because another one committed first. An upstream
-    makes its own checks.
+    numbers to what it publishes. So no attempt has to start again because another attempt committed first. An
+    upstream checks the numbers itself, so the answer is False for its tables.
     """
     return grant.attempt_id is not None and row.protected and row.upstream is None
 

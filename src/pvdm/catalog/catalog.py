@@ -24,10 +24,8 @@ from pvdm.lake.vault import VaultKind
 from pvdm.ledger import Ledger
 from pvdm.ledger.clock import LedgerClock
 
-PUBLISHED_FOLDER: Final = "published"
-"""The folder of the metadata files that consumers load, which show nothing that is staged."""
-VIEWS_FOLDER: Final = "views"
-"""The folder of views' metadata. It is separate because a view may be registered with the UUID of a table."""
+PUBLISHED_FOLDER: Final = "published"  # of the metadata files that consumers load, which show nothing that is staged
+VIEWS_FOLDER: Final = "views"  # of views' metadata; separate, since a view may be registered with the UUID of a table
 
 
 @dataclass(frozen=True, slots=True)

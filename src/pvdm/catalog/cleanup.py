@@ -1,10 +1,10 @@
-"""Deletes metadata files: those that no pointer (the ledger's row of a table) ever named, and old ones not needed now.
+"""Deletes metadata files that no pointer (the ledger's row of a table) ever named, and old ones that nobody needs.
 
-A document is the content of a metadata file. A commit keeps the newest ones in the table's metadata log, 100 by default
-(`write.metadata.previous-versions-max`). A document that has fallen out is deleted if `main` has changed since the
-document was written: for protected tables and those with `write.metadata.delete-after-commit.enabled`, but never for an
-upstream's tables. So the document of the last change of `main` stays, and every later one: a restore of an older ledger
-finds what the newest receipt names. No receipt, proof or audit needs older ones: they bind snapshots and hashes.
+A document is the content of a metadata file. The table's metadata log names the newest documents, 100 by default
+(`write.metadata.previous-versions-max`). A document that the log names no more is deleted if `main` has changed since
+the document was written. This is done for protected tables and for those with the property
+`write.metadata.delete-after-commit.enabled`, but never for an upstream's tables. The document of the last change of
+`main`, and all later documents, stay: a restore of an older ledger needs the document that the newest receipt names.
 """
 
 from __future__ import annotations

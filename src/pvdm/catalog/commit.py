@@ -118,7 +118,7 @@ class Commits:
         """Make all of the changes or none. If a base has changed, the changes are checked again on the new one.
 
         `make_permit`, for a publication or a migration, is called at each try. `hook` runs in the swap's transaction;
-        `transact` runs the swap inside a larger one. `then` runs before the next commit in the table's queue.
+        `transact` runs the swap inside a larger transaction. `then` runs before the next commit in the table's queue.
         """
         _require_distinct(changes)
         # Before the turn: a caller that may not write to a table must not make others wait.
@@ -393,7 +393,7 @@ def _write_step(unit: Unit, step: _PlannedStep | TableState) -> TableRow:
 
 
 def _with_staging_check(grant: Grant, hook: Hook | None) -> Hook | None:
-    """The hook; for a token of one attempt, one that first checks that the attempt is still STAGING."""
+    """The hook. For a token of one attempt, a hook that first checks that the attempt is still STAGING."""
     attempt_id = grant.attempt_id
     if attempt_id is None:
         return hook
@@ -407,7 +407,7 @@ def _with_staging_check(grant: Grant, hook: Hook | None) -> Hook | None:
 
 
 def _require_distinct(changes: Sequence[Change]) -> None:
-    """Raise if a table is changed twice, or too many are."""
+    """Raise if a table is changed twice, or if no table or too many tables are changed."""
     names = [(change.levels, change.name) for change in changes]
     if not 0 < len(names) <= COMMIT_TABLES_MAX:
         expected = f"1 to {COMMIT_TABLES_MAX} tables"

@@ -23,8 +23,7 @@ from pvdm.model import canonical_json
 NAME_MAX_CHARACTERS: Final = 255
 SEPARATOR: Final = "\x1f"
 
-# Control characters and lone surrogates.
-_FORBIDDEN: Final = re.compile(r"[\x00-\x1f\x7f]|[\ud800-\udfff]")
+_FORBIDDEN: Final = re.compile(r"[\x00-\x1f\x7f]|[\ud800-\udfff]")  # control characters and lone surrogates
 _UNSAFE_CHARACTER: Final = re.compile(r"[^A-Za-z0-9_-]")
 _FOLDER_CHARACTERS: Final = 64
 _HASH_CHARACTERS: Final = 32

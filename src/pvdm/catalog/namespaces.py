@@ -68,7 +68,7 @@ class Namespaces:
         return self._ledger.transact(work, at_micros=self._clock.now_micros())
 
     def drop(self, grant: Grant, levels: Levels, *, key: RequestKey | None = None) -> None:
-        """Drop an empty namespace. Only an operator drops one that protects its tables."""
+        """Drop an empty namespace. Only an operator may drop a namespace that protects its tables."""
         self._access.require_may_manage(grant)
 
         def work(unit: Unit) -> None:

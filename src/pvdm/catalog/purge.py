@@ -129,7 +129,7 @@ class Purge:
             raise _RefusedError(f"some of it cannot be removed, and lies in {aside}")
 
     def _require_unneeded(self, except_table: TableRow | None = None) -> None:
-        """Refuse if a table lies there or names a file there, or a dropped table of another domain lies there."""
+        """Refuse if a table lies in the place or names a file in it, or another domain's dropped table lies there."""
         own = None if except_table is None else except_table.table_id
         with self._ledger.read() as unit:
             if tables.find_overlapping(unit, self._place, except_id=own) is not None:
@@ -200,7 +200,7 @@ class Purge:
 
 
 def _is_in_own_domain(row: TableRow, domains: Mapping[Location, str]) -> bool:
-    """Whether the table lies below a namespace's folder of its own domain. Only an operator can put one elsewhere."""
+    """Whether the table lies below a namespace's folder of its own domain. Only operators can put a table elsewhere."""
     place = parse_location(row.location)
     above = (Location(place.scheme, place.authority, place.parts[:end]) for end in range(len(place.parts)))
     return any(domains.get(folder) == row.domain for folder in above)

@@ -23,9 +23,9 @@ from pvdm.ledger import Ledger
 from pvdm.ledger.catalog import tables
 from pvdm.ledger.catalog.tables import TableRow
 
-# Manifest lists and manifests that one search may read; the second is for `pvdm orphans`, an operator's search.
+# How many manifest lists and manifests one search may read.
 REFERENCES_READ_MAX: Final = 2_000
-ORPHANS_READ_MAX: Final = 50_000
+ORPHANS_READ_MAX: Final = 50_000  # in an operator's search (`pvdm orphans`)
 NAMED_FILES_MAX: Final = 65_536
 _LOOK_AGAIN_SECONDS: Final = 0.5
 
@@ -37,9 +37,9 @@ class UndecidedError(Exception):
 class NamedFiles:
     """Caches which files manifest lists and manifests name. Iceberg's writers never change either in place.
 
-    If one was changed in place nevertheless, the search uses its old content. The clean-up of an attempt may then keep
-    one of the attempt's files too long, or delete one that is still named. Only the attempt itself can lose a file in
-    this way, since no other attempt may name its files.
+    If a file was changed in place nevertheless, the search uses the old content. The clean-up of an attempt may then
+    keep a file too long, or delete a file that is still named. It can only be a file of the same attempt, since no
+    other attempt may name its files.
     """
 
     def __init__(self, *, paths_max: int = NAMED_FILES_MAX) -> None:
@@ -78,8 +78,8 @@ class References:
     ) -> Search:
         """A search for everything below these folders, metadata files too. Nothing there is older than the event.
 
-        `older_snapshots` has, by table UUID, a snapshot that existed before the folders. Its manifests and its
-        ancestors are skipped. Without `entries` no manifest is read: for folders that hold no data files.
+        `older_snapshots` has, by table UUID, a snapshot that existed before the folders. This snapshot, its manifests
+        and its ancestors are skipped. Set `entries` to False for folders without data files: no manifest is read then.
         """
         walk = _FileWalk(
             self._reader,

@@ -135,7 +135,7 @@ class TableResponse:
 
     body: bytes
     etag: str
-    has_credentials: bool = False  # then it is never "not modified": the client's credentials may have expired
+    has_credentials: bool = False  # then never "not modified": the client's credentials may have expired
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,9 +257,9 @@ def sees_all(role: Role) -> bool:
 
 
 def published_view(metadata: TableMetadata) -> TableMetadata:
-    """The table as consumers see it: `main`, its ancestry, tags into it, and what belongs to these.
+    """The table as consumers see it: `main`'s history, the tags that point into it, and what these snapshots use.
 
-    Its bytes are the same before and after a commit to a branch.
+    A commit to a branch does not change the bytes of this view.
     """
     return _draft_published_view(metadata).finish(None)
 
@@ -301,7 +301,7 @@ def _draft_published_view(metadata: TableMetadata) -> Draft:
     # Older metadata files hold what was staged at their time, so their names are not disclosed.
     unlogged = replace(metadata, raw={key: [] if key == "metadata-log" else part for key, part in metadata.raw.items()})
     draft = Draft(unlogged, now_ms=_last_shown_ms(metadata, ancestry))
-    draft.changed, draft.last_updated_ms = True, draft.now_ms  # else `finish` returns the old one
+    draft.changed, draft.last_updated_ms = True, draft.now_ms  # else `finish` returns the old document
     draft.snapshots = {key: snapshot for key, snapshot in draft.snapshots.items() if key in shown}
     draft.snapshot_log = [entry for entry in draft.snapshot_log if entry.get("snapshot-id") in shown]
     for statistics in (draft.statistics, draft.partition_statistics):

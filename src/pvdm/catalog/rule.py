@@ -20,8 +20,7 @@ from pvdm.model.chunk import BRANCH_PREFIX, branch_of, is_steward_branch
 from pvdm.model.role import Role
 
 REF_NAME_MAX_CHARACTERS: Final = 255
-FENCE_PREFIX: Final = "pvdm-fence-"
-"""How the names of fences begin: refs that keep a late publication from becoming visible (docs/upstreams.md)."""
+FENCE_PREFIX: Final = "pvdm-fence-"  # of fences: refs that make a late publication fail (docs/upstreams.md)
 _FACTS_LISTED_MAX: Final = 2
 _FACT_CHARACTERS_MAX: Final = 40
 # The names of facts are those of `MainState`.
@@ -192,7 +191,7 @@ def require_own_snapshots(
 ) -> None:
     """Raise if a role that does not stage changes any snapshot or its statistics.
 
-    An attempt's token (`own_branch`) may change only those that no other ref than its branch reaches.
+    An attempt's token may change only snapshots that its branch (`own_branch`) reaches and no other ref reached before.
     """
     added, removed = added_snapshots(before, after), added_snapshots(after, before)
     touched = {each.snapshot_id for each in (*added, *removed)}

@@ -123,7 +123,7 @@ def require_counters(
 
 
 def require_first_row_id(before: TableMetadata, snapshot: Snapshot, *, shared: bool = False) -> None:
-    """Raise unless row ids begin at the table's next one or later; if numbers are shared, they may begin before it."""
+    """Raise for a first row id before format 3, or below the table's next row id unless numbers are `shared`."""
     first = snapshot.first_row_id
     if before.format_version < 3 and first is not None:
         # Before format 3 row ids mean nothing, and they would block an upgrade to it.
@@ -148,7 +148,7 @@ def require_numbers_left(before: TableMetadata, after: TableMetadata, added: Seq
 
 
 def require_manifests(snapshots: Sequence[Snapshot], prefixes: tuple[Location, ...]) -> None:
-    """Raise unless each manifest list lies below one of the prefixes, or the manifests of a snapshot without a list."""
+    """Raise unless each manifest list (without a list: each manifest) lies below one of the prefixes."""
     for snapshot in snapshots:
         for file in snapshot.manifests if snapshot.manifest_list is None else (snapshot.manifest_list,):
             require_place(file, prefixes)
@@ -212,7 +212,7 @@ class StagedAdditions:
 def require_producer_quota(ledger: Ledger, row: TableRow, additions: StagedAdditions, after: TableMetadata) -> None:
     """Raise if one producer has too many branches or snapshots staged.
 
-    Only the ledger knows whose they are. It is read only if the table has more than one producer may have.
+    The ledger knows the owners. It is read only if the table's total exceeds the limit for a single producer.
     """
     for kind, present, limit in (
         (StagedKind.BRANCH, _refs(after, RefType.BRANCH), PRODUCER_BRANCHES_MAX),

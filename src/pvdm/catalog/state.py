@@ -52,7 +52,7 @@ class States:
         self._documents = _Documents(DOCUMENTS_KEPT_MAX_BYTES) if documents is None else documents
 
     def with_ledger(self, ledger: Ledger) -> States:
-        """Load the same files by the pointers of another `Ledger`, and upstreams' tables through new connections.
+        """New `States` for the same files, with the pointers of another `Ledger`, and new connections to upstreams.
 
         Every file is read and hashed again. Only the parsed form of bytes with the same hash is reused.
         """

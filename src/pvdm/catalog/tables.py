@@ -131,7 +131,7 @@ class Tables:
             return self._parts.commits.commit(grant, changes, hook=_store_pointers(key))
 
     def state_of_repeated_request(self, grant: Grant, pointer: Sequence[Json], levels: Levels, name: str) -> TableState:
-        """The state after an earlier request with the same idempotency key; `pointer` is its location and hash."""
+        """The state after an earlier request with this idempotency key. `pointer`: its file's location and hash."""
         row = self._get_row(grant, levels, name)
         location, sha256 = (str(part) for part in pointer)
         return self._load_proved(grant, replace(row, pointer=Pointer(location, sha256)))
@@ -251,7 +251,7 @@ class Tables:
 
 @contextlib.contextmanager
 def name_conflicts(levels: Levels, name: str, messages: Mapping[str, str] = _TABLE_CONFLICTS) -> Iterator[None]:
-    """Give an error about a taken name the message that clients expect: from `messages`, by reason, and the name."""
+    """Replace the message of an error about a taken name by the one that clients expect (`messages`, by reason)."""
     try:
         yield
     except ConflictError as error:

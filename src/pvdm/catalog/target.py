@@ -44,10 +44,8 @@ UPSTREAM_TURN_MAX_SECONDS: Final = 30
 SETTLE_TRIES_MAX: Final = 5
 SETTLE_BEGIN_MAX_SECONDS: Final = 10
 _POLL_SECONDS: Final = 0.1
-_HOLDER: Final = secrets.token_hex(16)
-"""The id of this process, in the announcements that it stores in the ledger."""
-_IN_PROGRESS: Final[set[str]] = set()
-"""The ids of announced publications that threads of this process work on."""
+_HOLDER: Final = secrets.token_hex(16)  # the id of this process, in the announcements that it stores in the ledger
+_IN_PROGRESS: Final[set[str]] = set()  # the ids of announced publications that threads of this process work on
 _Make = Callable[[Base], NextCommit]  # makes the publishing commit from the table's state
 _InTransaction = Callable[[Unit, TableRow], LedgerChanges]  # repeats the gate's checks; returns the ledger's changes
 
@@ -195,7 +193,7 @@ class UpstreamTarget:
         base = self.load()
         self._catalog.upstreams.require_lossless(base.row, _upstream_state(base))
         made = make(base)
-        # A fence is a ref, and a ref needs a snapshot.
+        # Without a staged branch there may be no snapshot for a fence, which is a ref.
         if not any(name in base.metadata.refs for name in made.branches):
             raise Code.UPSTREAM_NOTHING_STAGED(got="none")
         after = apply_updates(

@@ -91,7 +91,7 @@ def find_unproved(unit: Unit, row: TableRow, metadata: TableMetadata) -> str | N
         structure = known.get((str(each.snapshot_id), facts_sha256(metadata, each)))
         if structure is None:
             return f"snapshot {each.snapshot_id} changed in the history of main, or new there"
-        proved_structure = proved_structure or structure  # without a signed one, that of the newest snapshot
+        proved_structure = proved_structure or structure  # without a signed structure, that of the newest snapshot
     if proved_structure is not None and proved_structure != structure_sha256(metadata):
         return "other schemas, partition specs, sort orders or properties"
     return None

@@ -20,8 +20,7 @@ from pvdm.ledger.catalog.namespaces import Levels, Namespace
 from pvdm.ledger.catalog.tables import NewTable, TableRow
 from pvdm.ledger.clock import LedgerClock
 
-UPSTREAM_STALE_MAX_SECONDS: Final = 600
-"""For this long after a state was seen, a state with a lower sequence number counts as a cache's stale answer."""
+UPSTREAM_STALE_MAX_SECONDS: Final = 600  # for so long a lower sequence number than the highest seen counts as stale
 PlaceCheck = Callable[[Location, Levels | None], None]
 """Raises if the location overlaps a place of the Steward or, if levels are given, a namespace's folder outside them."""
 
@@ -132,7 +131,7 @@ class Upstreams:
         return replace(row, pointer=pointer), seen
 
     def require_newest(self, row: TableRow, metadata: TableMetadata) -> None:
-        """Raise `upstream_stale` for a state that is older than one seen before: it lacks what was staged since."""
+        """Raise `upstream_stale` for an older state than one that was seen: it lacks what was staged after it."""
         with self._lock:
             newest, _ = self._newest.get(row.table_id, (0, 0.0))
         if row.upstream is not None and metadata.last_sequence_number < newest:
@@ -200,7 +199,7 @@ class Upstreams:
         return self._ledger.transact(work, at_micros=self._clock.now_micros())
 
     def _require_place(self, mount: Mount, seen: UpstreamState) -> None:
-        """Raise unless producers may write to the table's place: no entire bucket, in `places`, not the Steward's."""
+        """Raise unless the table's place is in the mount's `places`, no entire bucket, and not the Steward's."""
         place = parse_location(seen.metadata.location)
         is_outside = bool(mount.places) and not any(place != each and place.is_under(each) for each in mount.places)
         if not place.parts or is_outside:
