@@ -1,4 +1,4 @@
-"""pvdm: proof-gated publication for Apache Iceberg tables on Spark. What it exports is imported at its first use."""
+"""pvdm: proof-gated publication for Apache Iceberg tables on Spark. Exported names are imported at their first use."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ class Steward:
         time_outs: TimeOuts | None = None,
         retries: Retries | None = None,
     ) -> StewardClient:
-        """A client for the Steward at that address; nothing is sent before its first call."""
+        """Return a client for the Steward at `url`. The client sends no request before its first call."""
         # A traceback can show a frame's local variables, so none may hold the token while the client is created.
         holder, token = [token], None
         from pvdm.client import StewardClient
@@ -135,8 +135,8 @@ def spark_session(
 ) -> SparkSession:
     """A Spark session with the Steward's catalog as `name`; the catalog is added to a session that runs already.
 
-    With an embedded Steward any role and domain can be given; by default it is the operator's role for every domain.
-    With a Steward at an address the session has the role and domain of the client's token; others raise.
+    With an embedded Steward every role and domain is allowed; the default is operator of every domain. With a Steward
+    at an address the session has the role and domain of the client's token; another role or domain raises.
     """
     from pvdm.client.table import uses_object_store
     from pvdm.errors import Code

@@ -12,15 +12,12 @@ from pvdm.version import __version__
 
 
 class _Entry(NamedTuple):
-    """A command before its import: its variable in a module below `pvdm.cli`, and its line in the help.
-
-    `extending_modules` add subcommands to a group when they are imported.
-    """
+    """A command before its import: its variable in a module below `pvdm.cli`, and its line in the help."""
 
     variable: str
     summary: str
     module: str
-    extending_modules: tuple[str, ...] = ()
+    extending_modules: tuple[str, ...] = ()  # their import adds subcommands to a group
 
 
 _COMMANDS: Final = {

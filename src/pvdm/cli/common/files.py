@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pvdm.errors import Code, PvdmError
 
-# An object, or an array that is empty or of objects. A bracket alone is not enough: TOML can begin with `[table]`.
+# An object, an empty array or an array of objects. A bracket alone is not enough: TOML can begin with `[table]`.
 _JSON_START = re.compile(rb"\s*(\{|\[\s*[{\]])")
 _CHOOSE_ANOTHER_NAME = "name another file with --out, or move the old one away"
 
@@ -54,7 +54,7 @@ def sha256_of(path: Path) -> str:
 
 
 def require_new(path: Path, *, next_step: str = _CHOOSE_ANOTHER_NAME) -> None:
-    """Raise unless a new file can be written at the path. Called before the work, whose result would be lost."""
+    """Raise unless a new file can be written at the path. Called before the work, so that its result is not lost."""
     if os.path.lexists(path):
         raise _exists_error(path, next_step)
     if not path.parent.is_dir():

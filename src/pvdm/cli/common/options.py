@@ -57,7 +57,7 @@ def choice_option(*names: str, choices: Sequence[str], help_text: str) -> Callab
 def number_option(
     name: str, default: int, *, least: int, most: int, help_text: str, **settings: Any
 ) -> Callable[[Command], Command]:
-    """An option for a whole number of this range."""
+    """An option for a whole number from `least` to `most`."""
     kind = click.IntRange(least, most)
     return click.option(name, type=kind, default=default, show_default=True, help=help_text, **settings)
 
@@ -111,18 +111,14 @@ class Service:
         from pvdm.client import StewardClient
 
         if self.token_file is None and not os.environ.get(_TOKEN_VARIABLE):
-            raise InputError(
-                Code.TOKEN_MISSING,
-                "the request needs a token",
-                expected="--token-file, PVDM_TOKEN_FILE or PVDM_TOKEN",
-                got="none",
-                hint="an operator issues one: `pvdm steward token issue`",
-            )
+            expected = "--token-file, PVDM_TOKEN_FILE or PVDM_TOKEN"
+            hint = "an operator issues one: `pvdm steward token issue`"
+            raise Code.TOKEN_MISSING("the request needs a token", expected=expected, got="none", hint=hint)
         try:
             token = os.environ[_TOKEN_VARIABLE] if self.token_file is None else None
             return StewardClient(self.url, token, token_file=self.token_file, ca_file=self.ca_file)
         except NotAllowedError as error:
-            if error.code == Code.STEWARD_ADDRESS_INSECURE:  # its own hint names an argument of the Python client
+            if error.code == Code.STEWARD_ADDRESS_INSECURE:  # the error's hint names an argument of the Python client
                 error.hint = "use its https address; steward.toml enables TLS with tls_certificate and tls_key"
             raise
 
@@ -165,7 +161,7 @@ def out_option(
 
 
 def pick_engine(name: str) -> Engine:
-    """The implementation of the digest that --engine names; `auto` without a kernel is the reference, with a notice."""
+    """The digest engine that --engine names. Without a kernel, `auto` picks the reference and prints a notice."""
     if name == "reference":
         return reference_engine()
     try:

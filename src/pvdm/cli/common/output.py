@@ -67,10 +67,7 @@ def discard_unwritten() -> None:
 
 
 class _CheckedStream:
-    """A text stream that raises pvdm's errors.
-
-    After its pipe is closed it discards text: at a BrokenPipeError click and rich would end the command.
-    """
+    """A text stream that raises pvdm's errors. After the reader has closed the pipe, it discards text."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -91,7 +88,7 @@ class _CheckedStream:
     def _translate_errors(self) -> Iterator[None]:
         try:
             yield
-        except BrokenPipeError:
+        except BrokenPipeError:  # not raised: click and rich would end the command
             self._is_open = False
         except OSError as error:
             raise _not_writable(error.strerror or type(error).__name__) from error

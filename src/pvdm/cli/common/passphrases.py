@@ -39,12 +39,12 @@ open_passphrase_option = passphrase_option("Where the key's passphrase comes fro
 
 
 def read_new_passphrase(source: str | None) -> Passphrase | None:
-    """The passphrase for a new key, None without a source; on the terminal it is entered twice."""
-    return _read_passphrase(source, "passphrase", confirmation_prompt="again")
+    """Read the passphrase for a new key; on the terminal it is entered twice. Without a source, return None."""
+    return _read_passphrase(source, "passphrase", confirm="again")
 
 
 def open_key(path: Path, source: str | None) -> PemKeyPair:
-    """A person's key pair. Without a passphrase source, the terminal asks for that of a sealed (encrypted) key."""
+    """Open a person's key pair. Without `source`, the terminal asks for the passphrase of a sealed (encrypted) key."""
     _require_not_public(path)
     is_sealed = disk.read_own(path, size_max_bytes=PRIVATE_KEY_SIZE_MAX_BYTES).startswith(_SEALED_KEY_START)
     if source is None and is_sealed:
@@ -66,7 +66,7 @@ def open_key(path: Path, source: str | None) -> PemKeyPair:
 
 
 def _require_not_public(path: Path) -> None:
-    """Raise for a public key; otherwise the error would be about the file's mode."""
+    """Raise for a public key. Without this check, the error would be about the file's mode."""
     try:
         data = path.read_bytes() if path.is_file() and path.stat().st_size <= PRIVATE_KEY_SIZE_MAX_BYTES else b""
     except OSError:
@@ -78,15 +78,13 @@ def _require_not_public(path: Path) -> None:
         raise Code.KEY_INVALID(message, reason="key_is_public", got="the public key", hint=hint)
 
 
-def _read_passphrase(
-    source: str | None, question: str, *, confirmation_prompt: str | bool = False
-) -> Passphrase | None:
+def _read_passphrase(source: str | None, question: str, *, confirm: str | bool = False) -> Passphrase | None:
     if source is None:
         return None
     if source == "prompt":
         if not is_terminal(sys.stdin):
             raise Code.USAGE(reason="terminal_missing", got="none")
-        prompted = click.prompt(question, hide_input=True, confirmation_prompt=confirmation_prompt, err=True)
+        prompted = click.prompt(question, hide_input=True, confirmation_prompt=confirm, err=True)
         return Passphrase(prompted)
     kind, _, name = source.partition(":")
     if kind == "file":
@@ -104,7 +102,7 @@ def _read_passphrase_file(path: Path) -> str:
     try:
         return data.decode().removesuffix("\n").removesuffix("\r")
     except UnicodeDecodeError:
-        pass  # this error holds the secret bytes, so another one is raised outside of this block
+        pass  # this error holds the secret bytes; another error is raised outside of this block
     del data  # a traceback can show local variables
     message = f"{path.name} holds no passphrase"
     raise Code.KEY_INVALID(message, reason="passphrase_invalid", expected="one line of text", got="bytes")

@@ -29,7 +29,7 @@ _View = TypeVar("_View")
 
 
 def is_terminal(stream: TextIO | None) -> bool:
-    """Whether the stream is open and a terminal; `sys` has None for a closed one."""
+    """Whether the stream is open and a terminal. A closed standard stream is None in `sys`."""
     return stream is not None and stream.isatty()
 
 
@@ -54,7 +54,7 @@ def say_result(document: Mapping[str, object], lines: Iterable[Line | str]) -> N
 
 
 def say_list(name: str, views: Sequence[_View], lines_of: Callable[[_View], Iterable[Line]], empty: str) -> None:
-    """Print a list from the Steward: with --json under `name`, else the lines of each view, or `empty` if none."""
+    """Print the Steward's list: with --json under `name`, else the lines of each view, or `empty` without views."""
     lines: list[Line | str] = [line for view in views for line in lines_of(view)]
     say_result({name: [view_json(view) for view in views]}, lines or [empty])
 
@@ -85,7 +85,7 @@ def say_error(error: PvdmError) -> None:
 
 @contextlib.contextmanager
 def progress_bars() -> Iterator[OnProgress]:
-    """A function that shows progress: in bars on standard error, removed at the end; not at all without a terminal."""
+    """Yield a function that draws progress bars on standard error, removed at the end; no bars without a terminal."""
     if not is_terminal(sys.stderr):
         yield ignore_progress
         return

@@ -121,7 +121,7 @@ class TrustOptions:
     seen: Path | None
 
     def resolve(self, client: StewardClient | None = None) -> TrustBasis:
-        """Verify the caller's trust root; without one the Steward's, with a notice unless it is pinned."""
+        """Verify the caller's trust root, else the Steward's. A notice is printed unless the root is pinned."""
         if self.root_file is not None:
             return verify_trust(self.root_file, pin=self.pin, at=self.at, seen=self.seen)
         if client is None:
@@ -131,13 +131,13 @@ class TrustOptions:
 
 
 def trust_options(*, required: bool) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """The options of `TrustOptions`, as the parameter `trust`; `required` is about --trust-root."""
+    """The options of `TrustOptions`, as the parameter `trust`; `required`: --trust-root must be given."""
     root = root_option(required=required, default_note="" if required else "  [default: the Steward's own]")
     return option_group("trust", TrustOptions, root, pin_option, origin_option, at_option, seen_option)
 
 
 def read_chain(path: Path) -> tuple[bytes, ...]:
-    """The file's envelopes, oldest first; each one of an array is converted to canonical JSON."""
+    """The file's envelopes, oldest first. The envelopes of a JSON array are converted to canonical JSON."""
     data = read_file(path, size_max_bytes=ROOT_CHAIN_SIZE_MAX_BYTES)
     require_json(path, data, "a trust root, or a chain of them")
     if not data.startswith(b"["):

@@ -117,7 +117,7 @@ def audit_orders(lake: DemoLake) -> AuditReport:
 
 @contextlib.contextmanager
 def _open_folder(keep: Path | None) -> Iterator[Path]:
-    """A temporary folder, or `keep` itself: tables name their files by full paths, so they could not be moved later."""
+    """A temporary folder, or `keep` itself: files cannot be moved there later, as tables name them by full paths."""
     try:
         if keep is None:
             # Spark's process may still be removing its files.

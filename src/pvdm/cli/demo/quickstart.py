@@ -1,4 +1,4 @@
-"""`pvdm quickstart`: a folder with a protected table, a first published row set and a first refused one."""
+"""`pvdm quickstart`: a folder with a protected table, one published day of rows and one refused day."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ FILES: Final = {
         ("notebook.ipynb", "notebook.json", "the same steps in a notebook"),
     )
 }
-"""By file name: its text, and what it is for."""
+"""Key: file name. Value: the file's text, and what the file is for."""
 
 SOURCE: Final = "raw.orders"
 TARGET: Final = "sales.orders"

@@ -202,10 +202,7 @@ def gather_evidence(client: StewardClient, table: str) -> Evidence:
 
 
 def open_lake_files(client: StewardClient | None, evidence: Evidence) -> Files:
-    """A reader of the table's files.
-
-    In an object store it uses the credentials that the Steward vends; without a client, the caller's own for AWS.
-    """
+    """A reader of the table's files; an object store needs the Steward's credentials, without a client the caller's."""
     if parse_location(evidence.metadata.path).scheme == "file":
         return Files()
     if client is None:

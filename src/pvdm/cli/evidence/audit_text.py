@@ -60,7 +60,7 @@ def report_lines(report: AuditReport) -> Iterator[Line]:
 
 
 def _is_due(approval: ApprovalEntry, next_snapshot: AuditedSnapshot, not_printed: Collection[int]) -> bool:
-    """A protection, or its end, is due once its snapshot was printed; a migration before the first later snapshot."""
+    """Whether to print the approval now: a migration before the first later snapshot, others after their snapshot."""
     if approval.kind == "migration":
         last_microsecond = next_snapshot.timestamp_ms * 1_000 + 999
         return approval.logged_at <= last_microsecond
@@ -105,7 +105,7 @@ def _gap_lines(gap: Gap) -> Iterator[Line]:
 
 
 def _undecided_lines(undecided: UndecidedGaps) -> Iterator[Line]:
-    """What cannot be assigned to one of several gaps, below all of them."""
+    """Lines about what cannot be assigned to one of several gaps, printed below all gaps."""
     yield f"IN ONE OF THE GAPS {', '.join(undecided.gap_ids)}: no proof shows in which", ALERT
     if undecided.snapshot_ids:
         yield f"    snapshots without a proof: {len(undecided.snapshot_ids)}", None

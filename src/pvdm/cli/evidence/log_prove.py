@@ -144,12 +144,10 @@ def log_checkpoint(*, service: Service, log_keys: LogKeys, since: Path | None, o
     if since is not None:
         older = read_checkpoint(since, known_log)
         if older.checkpoint.size > signed.checkpoint.size:
-            raise Code.LOG_BEHIND_CHECKPOINT(
-                "the Steward's newest checkpoint is of a shorter log than an earlier one",
-                expected=f"at least {older.checkpoint.size} entries",
-                got=str(signed.checkpoint.size),
-                hint="keep both checkpoints: together they are the evidence",
-            )
+            message = "the Steward's newest checkpoint is of a shorter log than an earlier one"
+            expected, got = f"at least {older.checkpoint.size} entries", str(signed.checkpoint.size)
+            hint = "keep both checkpoints: together they are the evidence"
+            raise Code.LOG_BEHIND_CHECKPOINT(message, expected=expected, got=got, hint=hint)
         require_one_history(older, signed, None, service)
     if known_log is None:
         notice(_UNVERIFIED_CHECKPOINT)

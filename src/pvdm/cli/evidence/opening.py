@@ -67,7 +67,7 @@ def proof_open(*, proof_id: str, service: options.Service, reason: str, out: Pat
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OpenedKeys:
-    """The opened keys of one attempt, for each projection: of the row hashes, and of the commitment to their sum."""
+    """The opened keys of one attempt: for each projection the key of its row hashes, and the key of its commitments."""
 
     proof_id: str
     context: AttemptContext
@@ -76,7 +76,7 @@ class OpenedKeys:
 
 
 def read_opened(path: Path) -> OpenedKeys:
-    """The file that `open` wrote. Raises if other users can read it."""
+    """The keys in the file that `open` wrote. Raises if other users can read the file."""
     opened = _parse_opened(Secret(disk.read_own(path, size_max_bytes=OPENED_FILE_MAX_BYTES)))
     if opened is None:
         raise Code.INPUT_FILE_INVALID(f"{path} has no opened keys", reason="opened_file_invalid", got="another file")

@@ -42,7 +42,7 @@ def read_schema(schema_file: Path | None, files: Sequence[Path]) -> Schema:
         message = f"{schema_file} is not a schema"
         expected = "JSON: Iceberg's schema, a table's metadata, or the output of Schema.to_json"
         raise Code.INPUT_FILE_INVALID(message, reason="schema_file_invalid", expected=expected, got="text") from None
-    with contextlib.suppress(InputError):  # then it should be Iceberg's
+    with contextlib.suppress(InputError):  # not the form of `Schema.to_json`: read below as Iceberg's
         return Schema.from_json(value)
     schema, _schema_id = schema_from_text(json.dumps(iceberg_schema(value, str(schema_file))))
     return schema

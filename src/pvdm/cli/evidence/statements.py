@@ -215,7 +215,7 @@ def override_view_lines(view: OverrideView) -> Iterator[Line]:
 
 
 def proof_view_line(view: ProofView) -> Line:
-    """One proof in one line; an overridden one is marked."""
+    """One line about a proof, marked if its verdict was overridden."""
     rows = ""
     if view.rows_intent is not None and view.rows_staged is not None:
         rows = f"  {view.rows_staged:,} of {view.rows_intent:,} rows"

@@ -25,7 +25,10 @@ class RootAndEnvelope:
     envelope: Envelope | None
 
     def signatures(self) -> list[dict[str, object]]:
-        """Each signature's key id, signer and validity; the last two are None if its key is no root signer here."""
+        """The `key_id`, `identity` and `holds` (is valid) of each signature.
+
+        `identity` and `holds` are None if the key is no root signer of this root.
+        """
         checked: list[dict[str, object]] = []
         for signature in () if self.envelope is None else self.envelope.signatures:
             key = self.root.find(signature.key_id)

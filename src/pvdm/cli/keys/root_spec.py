@@ -33,7 +33,7 @@ class RootSpec:
 
 
 def read_spec(path: Path, *, now: int, expires_at: int | None = None) -> RootSpec:
-    """Read the file. The root ends at `expires`, else at `expires_at`; a key without `valid_until` ends with it."""
+    """Read the file. The root ends at `expires`, else at `expires_at`; keys without `valid_until` end with the root."""
     try:
         spec = tomllib.loads(read_file(path, size_max_bytes=ROOT_SPEC_SIZE_MAX_BYTES).decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -78,7 +78,7 @@ def _parse_key(path: Path, field_name: str, key: object, now: int, end: int | No
 
 def read_public_key(path: Path) -> PublicKey:
     """The public key of a PEM file. Raises for a private key."""
-    data = read_file(path, size_max_bytes=2 * PUBLIC_KEY_SIZE_MAX_BYTES)  # PEM is longer than DER, which has the limit
+    data = read_file(path, size_max_bytes=2 * PUBLIC_KEY_SIZE_MAX_BYTES)  # the limit is for DER; PEM is longer
     if b"PRIVATE KEY-----" in data:
         message, hint = f"{path} is a private key", f"the public key is in {path.name}.pub; never send the private key"
         raise Code.INPUT_FILE_INVALID(message, reason="private_key_given", got="the private key", hint=hint)

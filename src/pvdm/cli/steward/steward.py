@@ -41,7 +41,7 @@ config_option = path_option("--config", envvar="PVDM_CONFIG", required=True, hel
 
 @contextlib.contextmanager
 def opened_notary(config: Path) -> Iterator[Notary]:
-    """The Steward of the configuration, also while its service runs; closed at the end of the block."""
+    """Open the Steward of the configuration, and close it after the block. The Steward's service may run meanwhile."""
     # Imported late: the Steward is slow to load, and most commands work without it.
     from pvdm.steward.config.steward import load_config
     from pvdm.steward.notary import open_notary

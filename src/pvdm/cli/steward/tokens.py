@@ -109,17 +109,14 @@ def _require_visible(out: Path | None) -> None:
     if out is not None:
         require_new(out)
     elif wants_json() or not is_terminal(sys.stdout):
-        raise Code.USAGE(
-            "a token is shown on a terminal only",
-            reason="terminal_missing",
-            expected="--out, or a terminal without --json",
-            got="--json without --out" if wants_json() else "no terminal and no --out",
-            hint="name a file with --out; pipes and logs may store what they get",
-        )
+        message, expected = "a token is shown on a terminal only", "--out, or a terminal without --json"
+        got = "--json without --out" if wants_json() else "no terminal and no --out"
+        hint = "name a file with --out; pipes and logs may store what they get"
+        raise Code.USAGE(message, reason="terminal_missing", expected=expected, got=got, hint=hint)
 
 
 def _with_duration_units(error: InputError) -> InputError:
-    """The error with durations such as 365d; the Steward counts seconds."""
+    """The error with durations such as 365d in place of the Steward's numbers of seconds."""
     from pvdm.steward.access import TOKEN_LIFETIME_MAX_SECONDS, TOKEN_OVERLAP_MAX_SECONDS
 
     limits = {"token_lifetime_invalid": TOKEN_LIFETIME_MAX_SECONDS, "token_overlap_invalid": TOKEN_OVERLAP_MAX_SECONDS}
@@ -131,7 +128,7 @@ def _with_duration_units(error: InputError) -> InputError:
 
 
 def _deliver_token(config: Path, grant_token: Callable[[Notary, BearerToken], Grant], out: Path | None) -> None:
-    """Issue a token with `grant_token`. Its file is written before the ledger has it, so no valid token is lost."""
+    """Issue a token with `grant_token`. The file `out` is written before the ledger, so no valid token is lost."""
     from pvdm.ledger.record.tokens import BearerToken
 
     token = BearerToken.draw()

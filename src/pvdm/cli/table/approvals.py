@@ -89,7 +89,7 @@ def protected_lines(view: ProtectedView) -> Iterator[Line]:
 
 
 def submitted_lines(submitted: SubmittedMigration) -> Iterator[Line]:
-    """A submitted migration; one that was applied before is marked."""
+    """A submitted migration, marked if it was applied before."""
     from pvdm.api.protection import Applied
 
     first, *others = migration_lines(submitted.migration)

@@ -125,7 +125,7 @@ def _lines(contract: DataProductContract, bound: BoundContract | None) -> list[s
 
 
 def _claim_lines(contract: DataProductContract, bound: BoundContract | None) -> list[str]:
-    """The claim of an append, which is the rows that its filter selects; other operations have none."""
+    """A line about the claim of an append; other operations claim nothing."""
     column = contract.boundary.claim
     if contract.boundary.operation is not Operation.APPEND:
         return []

@@ -48,7 +48,7 @@ class Changes:
 
 
 def make_updates(metadata: TableMetadata, changes: Changes) -> list[Json]:
-    """Iceberg's updates: those of the file first, then format, columns and properties."""
+    """Iceberg's updates: first the updates of the file, then the changes of format, columns and properties."""
     updates: list[Json] = [] if changes.updates is None else _read_updates(changes.updates)
     if changes.format_version is not None:
         updates.append({"action": "upgrade-format-version", "format-version": changes.format_version})

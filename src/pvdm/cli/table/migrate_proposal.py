@@ -37,7 +37,7 @@ PROPOSAL_SIZE_MAX_BYTES: Final = 33_554_432
 _FORMAT: Final = "pvdm-migration-proposal/v1"
 _SHOWN_CHARACTERS: Final = 400
 _ValueText = Callable[[str | None], str]
-# Shown by lines of their own, not as one value.
+# Each entry under these keys is compared and shown by itself.
 _SHOWN_APART: Final = frozenset({"properties", "schemas", "partition-specs", "sort-orders"})
 _LISTS: Final = (  # key in the metadata, key of an entry's id, name of an entry in the difference
     ("schemas", "schema-id", "schema"),
@@ -50,7 +50,7 @@ _LISTS: Final = (  # key in the metadata, key of an entry's id, name of an entry
 class Proposal:
     """A change of a table's structure by Iceberg's updates, and of its contract if `contract` is given.
 
-    `open_workloads` are those that the migration ends or affects, as they were when it was proposed; not signed.
+    `open_workloads`, which are not signed: the workloads that it ends or affects, as they were when it was proposed.
     """
 
     table: TableRef
@@ -127,7 +127,7 @@ def propose(table: TableRef, metadata: TableMetadata, updates: list[Json], contr
 
 
 def _require_contract_fit(table: TableRef, contracts: tuple[str, str], after: TableMetadata) -> None:
-    """Raise if the contract does not fit the target, or if a new one is for another table or another domain."""
+    """Raise if the contract does not fit the target, or if a new contract is for another table or domain."""
     old, new = (parse_contract(text.encode()) for text in contracts)
     if contracts[0] != contracts[1]:
         require_for_table(new, parse_full_name(table.name), old.product.domain)
@@ -290,7 +290,7 @@ def _entry_lines(
 
 
 def _column_names(schema: TableSchema) -> dict[int, str]:
-    """The full name of each column, which is the first of its names in `ids_by_name`."""
+    """Key: field id. Value: the column's full name, the first of its names in `ids_by_name`."""
     return {field_id: name for name, field_id in reversed(list(schema.ids_by_name.items()))}
 
 

@@ -1,4 +1,4 @@
-"""Open workloads that a migration ends or affects, and how the rest of an abandoned one can be published."""
+"""Open workloads that a migration ends or affects, and how the rest of an abandoned workload can be published."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _EFFECT_TEXTS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class WorkloadSummary:
-    """A workload's published and remaining chunks; `claim`: the part of the table that no other can append to."""
+    """A workload's published and remaining chunks; `claim`: the part to which no other workload can append."""
 
     workload_id: str
     chunks_published: int
@@ -84,7 +84,7 @@ def find_effect(before: TableState, after: TableState) -> Effect:
 
 
 def all_workloads(client: StewardClient) -> Iterator[WorkloadView]:
-    """Every workload that the token may see, by id."""
+    """Every workload that the token may see, in order of their ids."""
     after = None
     while page := client.workloads(after=after, limit=_PAGE_ROWS):
         yield from page

@@ -163,7 +163,7 @@ def _find_one_target(client: StewardClient, table: str | None, namespace: str | 
 def _sign_and_submit(
     client: StewardClient, signing: Signing, view: TargetView, contract_sha256: str, contract: str | None
 ) -> None:
-    """Sign the target as it is now, submit the approval, and show it. Without `contract` it ends the protection."""
+    """Sign and submit an approval for the target as it is now. Without `contract` the approval ends the protection."""
     target: migration.TableTarget | migration.NamespaceTarget
     if view.kind == "namespace":
         target = migration.NamespaceTarget(NamespaceRef(view.catalog, view.id, view.name), contract_sha256)

@@ -80,7 +80,7 @@ def source_files(
 
 
 def _find_files(paths: Sequence[Path]) -> Iterator[str]:
-    """Full paths of the files, and of those in folders at any depth."""
+    """Full paths of the given files, and of the Parquet files in the given folders at any depth."""
     for given in paths:
         # Links are not resolved: their targets may change.
         path = Path(os.path.abspath(given))  # noqa: PTH100 - Path.resolve follows links

@@ -91,8 +91,8 @@ def quarantine_remove(
             raise click.UsageError(f"no quarantined attempt of {table}: {min(others)}")
         removable = [each for each in selected if each.undecided is None]  # `undecided`: why it may still be published
         kept = [each for each in selected if each.undecided is not None]
-        # The Steward refuses unknown ids, and attempts that may still be published. They are sent first, so that it
-        # refuses them before anything is removed.
+        # The Steward refuses unknown ids, and attempts that may still be published. These ids are sent first: if the
+        # Steward refuses one of them, nothing has been removed yet.
         removable_ids = [each.attempt_id for each in removable]
         ids = sorted(dict.fromkeys(attempt_ids), key=lambda each: each in removable_ids) or removable_ids
         removed = [] if dry_run else list(_remove(client, ids, reason))

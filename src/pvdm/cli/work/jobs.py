@@ -46,18 +46,14 @@ class Job:
         if self.name is not None:
             return load_job(self.name)
         if self.small:
-            raise Code.JOB_INVALID(
-                "a job without Spark needs a function",
-                reason="job_missing",
-                expected="--job module:function",
-                got="none",
-                hint="name one, or leave --small out: Spark then reads the source as the contract says",
-            )
+            message, expected = "a job without Spark needs a function", "--job module:function"
+            hint = "name one, or leave --small out: Spark then reads the source as the contract says"
+            raise Code.JOB_INVALID(message, reason="job_missing", expected=expected, got="none", hint=hint)
         return None
 
     @contextlib.contextmanager
     def spark(self, client: StewardClient) -> Iterator[Callable[[], SparkSession] | None]:
-        """A function that starts a Spark session, stopped at the end of the block; None for a job without Spark."""
+        """Yield a function that starts a Spark session (stopped after the block), or None for a job without Spark."""
         if self.small:
             yield None
             return
@@ -68,7 +64,7 @@ class Job:
     def _start_session(
         self, client: StewardClient, config: dict[str, str], stack: contextlib.ExitStack
     ) -> SparkSession:
-        """A session with access to the Steward's tables; the stack stops it, unless it ran already."""
+        """A session with access to the Steward's tables; the stack stops the session, unless it ran before."""
         from pvdm.client.table import uses_object_store
         from pvdm.lake.spark import running_session, spark_session
 
@@ -126,12 +122,9 @@ def load_job(text: str) -> Build:
     try:
         function = getattr(importlib.import_module(module), name, None)
     except Exception as error:
-        raise Code.JOB_INVALID(
-            f"the module of {ascii(text)[1:-1][:120]} cannot be imported",
-            reason="job_not_importable",
-            got=f"{type(error).__name__}: {error}"[:200],
-            hint=_import_hint(module, name, here),
-        ) from error
+        message = f"the module of {ascii(text)[1:-1][:120]} cannot be imported"
+        got, hint = f"{type(error).__name__}: {error}"[:200], _import_hint(module, name, here)
+        raise Code.JOB_INVALID(message, reason="job_not_importable", got=got, hint=hint) from error
     if not callable(function):
         got = type(function).__name__ if function else "none"
         raise Code.JOB_INVALID(f"{module} has no such function", expected=name, got=got)
@@ -166,7 +159,7 @@ def job_output() -> contextlib.AbstractContextManager[None]:
 
 
 def watch_steps() -> Watch:
-    """One line on standard error for each step, without repetitions."""
+    """Return a function that prints one line on standard error for each step, without repetitions."""
     last_line = ""
 
     def watch(step: Step) -> None:

@@ -163,8 +163,8 @@ def _show_epochs(found: Status) -> None:
         say(f"  epoch       {epoch.number} {epoch.state.value}")
     created = [epoch.number for epoch in found.epochs or () if epoch.state is EpochStage.CREATED]
     if created and found.info.active_epoch is None:
-        # After a restore nothing else names this step.
-        say("  hint: no epoch is active, so no workload opens. Name the keys of the newest in the trust root")
+        # After a restore, only this hint names the step.
+        say("  hint: no epoch is active, so no workload opens. Name the newest epoch's keys in the trust root")
         say(f"        (`pvdm keys root next`, `submit`), then `pvdm keys activate {max(created)}`")
 
 
@@ -208,7 +208,7 @@ def _show_workloads_and_proofs(found: Status) -> None:
 
 
 def show_table_or_workload(service: Service, table: str | None, workload_id: str | None, rows: int) -> None:
-    """One workload with its first chunks, or the newest workloads of a table."""
+    """Show one workload with its first chunks, or the newest workloads of a table."""
     if table is not None and workload_id is not None:
         raise click.UsageError("a table or a workload, not both")
     with service.connect() as client:
@@ -220,12 +220,10 @@ def show_table_or_workload(service: Service, table: str | None, workload_id: str
             return
         found = [each for each in all_workloads(client) if each.table == table]
         if not found and not client.protected("table", name=table):
-            raise Code.TABLE_UNKNOWN(  # its name may be mistyped
-                "no table that you may see is protected under this name, and no workload was for it",
-                expected="a table's namespace and name, such as sales.orders",
-                got=str(table)[:200],
-                hint="`pvdm status` shows the workloads that you may see",
-            )
+            message = "no table that you may see is protected under this name, and no workload was for it"
+            expected = "a table's namespace and name, such as sales.orders"
+            hint = "`pvdm status` shows the workloads that you may see"
+            raise Code.TABLE_UNKNOWN(message, expected=expected, got=str(table)[:200], hint=hint)
     newest = sorted(found, key=lambda each: each.changed_at, reverse=True)[:rows]
     part = f"{len(newest):,} of " if len(found) > len(newest) else ""
     lines = [(f"{table}: {part}{counted(len(found), 'workload')} shown", "bold")]
