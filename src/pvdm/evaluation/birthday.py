@@ -29,7 +29,7 @@ _SCHEMA: Final = Schema((Field("element", PrimitiveType(Kind.LONG), required=Tru
 
 @dataclass(frozen=True, slots=True)
 class Birthday:
-    """One width: distinct elements hashed, collisions (elements minus distinct values) seen and predicted."""
+    """The collisions (elements minus distinct values) of hashes of one width: observed, and expected by chance."""
 
     bits: int
     elements: int

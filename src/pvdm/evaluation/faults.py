@@ -42,7 +42,7 @@ class FaultTally:
 
 @dataclass(frozen=True, slots=True)
 class FaultStudy:
-    """Every fault over every multiset."""
+    """The counts of every kind of fault over all multisets."""
 
     multisets: int
     rows: int

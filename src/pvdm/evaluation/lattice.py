@@ -1,4 +1,4 @@
-"""Lattice reduction finds two different multisets with one sum: of unkeyed row hashes, or of leaked keyed ones."""
+"""Lattice reduction finds two different multisets with equal sums of row hashes: unkeyed, or keyed and leaked."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class LeakStudy:
 
     @property
     def holds(self) -> bool:
-        """Whether the attack works under the key of the contributions and fails under a fresh one."""
+        """Whether the attack works under the key of the contributions and fails under a fresh key."""
         return self.same_digest_under_leaked_key and not self.same_digest_under_fresh_key
 
     def to_json(self) -> dict[str, object]:
@@ -168,7 +168,7 @@ class CraftedStudy:
 def crafted_study(
     *, seed: int, engine: Engine, keys: int = KEY_COUNT, path: Path | None = None, report: OnProgress = ignore_progress
 ) -> CraftedStudy:
-    """Sum the stored pair without a key, then digest it under `keys` random keys."""
+    """Sum the stored collision's two multisets without a key, then digest them under `keys` random keys."""
     rng = random.Random(f"crafted {seed}")
     collision = load_collision(path)
     hashes = _unkeyed_hashes(collision.payments, engine)
@@ -190,7 +190,7 @@ def crafted_study(
 
 
 def write_new_collision(path: Path, *, seed: int, engine: Engine) -> None:
-    """Find a new pair by lattice reduction, and write it to a file."""
+    """Find a new collision by lattice reduction, and write it to a file."""
     rng = random.Random(f"craft {seed}")
     payments = [
         {
@@ -217,7 +217,7 @@ def write_new_collision(path: Path, *, seed: int, engine: Engine) -> None:
 
 
 def load_collision(path: Path | None = None) -> Collision:
-    """The pair in that file, or the one that comes with the package."""
+    """The collision in the file `path`, or the collision that comes with the package."""
     file = resources.files("pvdm.evaluation").joinpath("unkeyed_collision.json") if path is None else path
     try:
         return _parse_collision(json.loads(file.read_text(encoding="utf-8")))

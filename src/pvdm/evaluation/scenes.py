@@ -217,7 +217,7 @@ def play(lake: DemoLake) -> Iterator[Scene]:
 def require_as_scripted(script: Script, scene: Scene, totals: OrderTotals) -> None:
     """Raise unless the scene ended as its script says, and consumers see only what was published."""
     result, error = scene.result, scene.result.error
-    check = None if script.check is None or error is None else error.check  # compared only if the script names one
+    check = None if script.check is None or error is None else error.check  # compared if the script names a check
     for what, expected, got in (
         ("the outcome", script.outcome, result.outcome),
         ("the classes of the verdict", script.classes, result.classes),

@@ -114,7 +114,7 @@ def _make_orders(rows: int, rng: random.Random) -> pa.Table:
 
 @dataclass(slots=True)
 class DemoLake:
-    """The Steward, and a Spark session that has its catalog twice: with a producer's and with a consumer's token."""
+    """The Steward, and a Spark session that has its catalog twice, with a producer's and a consumer's token."""
 
     folder: Path
     steward: EmbeddedSteward
@@ -229,7 +229,7 @@ def _spark_settings(folder: Path) -> dict[str, str]:
 
 @contextlib.contextmanager
 def _redirect_stderr(path: Path) -> Iterator[None]:
-    """Redirect standard error to the file, also that of processes that are started in the block."""
+    """Redirect standard error to the file, for this process and for processes that are started in the block."""
     try:
         saved_descriptor = os.dup(2)
     except OSError:  # standard error is closed

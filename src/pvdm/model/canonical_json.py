@@ -54,7 +54,7 @@ def _canonicalize(value: Value, depth: int) -> Value:
                 expected = "integers up to 2^53 - 1; larger ones as strings"
                 raise Code.DOCUMENT_MALFORMED(expected=expected, got=str(value)[:40])
             return value
-        case dict() | Mapping():  # here and below, the common classes come first, because they are tested faster
+        case dict() | Mapping():  # here and below, the concrete classes come first: isinstance is fast for them
             return {key: _canonicalize(value[key], depth + 1) for key in _sort_keys(value)}
         case list() | tuple() | Sequence() if not isinstance(value, bytes | bytearray):
             return [_canonicalize(inner, depth + 1) for inner in value]

@@ -18,7 +18,7 @@ from pvdm.model.statements.proof import CHUNKS_MAX
 CHUNK_DEFINITION_MAX_BYTES: Final = 65_536
 CHUNK_ID_MAX_CHARACTERS: Final = 200
 BRANCH_PREFIX: Final = "pvdm_"
-"""The prefix of attempts' branches. On an upstream's table, clients can create no other branch with it."""
+"""The prefix of attempts' branches. On an upstream's table, clients can create no other branch with this prefix."""
 
 _PLAN: Final = "pvdm/chunk-plan/v1"  # distinguishes the plan's hash from other hashes
 _ID_CHARACTERS: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._:+-")
@@ -28,7 +28,7 @@ _ID_CHARACTERS: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrs
 class ChunkDefinition:
     """One part of the source: the rows for which the filter `where` is true, or the rows of the listed `files`.
 
-    The other of the two is None. The filter has literals only. The contract's own filter applies too.
+    Either `where` or `files` is None. The filter has no parameters. The contract's own filter applies too.
     """
 
     chunk_id: str
@@ -80,7 +80,7 @@ class ChunkDefinition:
 
 @dataclass(frozen=True, slots=True)
 class ChunkPlan:
-    """The chunks of a workload in order. Every row that the contract's filter selects is in exactly one of them."""
+    """The chunks of a workload in order. Every row that the contract's filter selects is in exactly one chunk."""
 
     chunks: tuple[ChunkDefinition, ...]
 
@@ -106,7 +106,7 @@ def require_chunks(count: int, most: int) -> None:
 
 
 def readable_id(pairs: tuple[tuple[str, str], ...]) -> str:
-    """The chunk id of these columns and values: `a=1,b=2`. A long id is cut, and ends in `~` and the hash of it all."""
+    """The chunk id of these columns and values: `a=1,b=2`. A long id is cut; it ends in `~` and the whole id's hash."""
     whole = ",".join(f"{name}={value}" for name, value in pairs)
     if len(whole) <= CHUNK_ID_MAX_CHARACTERS:
         return whole
@@ -115,7 +115,7 @@ def readable_id(pairs: tuple[tuple[str, str], ...]) -> str:
 
 
 def escaped(text: str) -> str:
-    """The text with each character that ids do not allow as %XX of its bytes. Different texts stay different."""
+    """The text, with %XX for each byte of a character that ids do not allow. Different texts stay different."""
     return "".join(
         each if each in _ID_CHARACTERS else "".join(f"%{byte:02X}" for byte in each.encode()) for each in text
     )

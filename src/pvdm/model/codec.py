@@ -118,7 +118,7 @@ class Document:
 
     def __init_subclass__(cls, *, title: str = "", format: str = "") -> None:  # noqa: A002 - the key's name
         super().__init_subclass__()
-        # A dataclass with slots is created a second time, without these arguments.
+        # A dataclass with slots is created a second time without these arguments, and keeps the first values.
         cls._title = title or cls._title
         cls._format = format or cls._format
 
@@ -180,7 +180,7 @@ def field_types(document: type[Document]) -> tuple[tuple[str, FieldType], ...]:
 
 
 def _field_type(hint: Any) -> FieldType:
-    """The field type in the annotation, or the one that follows from a plain class, an optional or a tuple."""
+    """The field type in the annotation, or the field type that follows from a plain class, an optional or a tuple."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is Annotated:
         found: FieldType = arguments[1]

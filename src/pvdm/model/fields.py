@@ -216,7 +216,7 @@ def require_long(number: int, what: str) -> None:
 
 
 def require_number(number: int, what: str, *, least: int = 0, most: int = INTEGER_MAX) -> None:
-    """Raise unless the number is from `least` to `most`; by default, any from 0 that JSON represents exactly."""
+    """Raise unless the number is from `least` to `most`; by default from 0 to 2^53 - 1 (`INTEGER_MAX`)."""
     if not least <= number <= most:
         raise invalid(what, f"{least} to {most}", str(number)[:32])
 

@@ -35,9 +35,9 @@ _KEY: Final = FieldType(_read_key, lambda key: [{"column": column, "value": valu
 
 @dataclass(frozen=True, slots=True)
 class SampleKey(Document, title="a sample key"):
-    """A key of wrong rows: columns and values as text, its number of rows, and where the first of them was found.
+    """A key of wrong rows: columns and values as text, its number of rows, and where the first row was found.
 
-    `file` is the staged file, for a missing row the source's. `fields` are the columns that differ in the first
+    `file` is the staged file, or for a missing row the source file. `fields` are the columns that differ in the first
     modified row of the key; None if they are unknown.
     """
 
@@ -52,7 +52,7 @@ class SampleKey(Document, title="a sample key"):
 class LocatedClass(Document, title="a located class"):
     """The wrong rows of one failure class: their number, their files and partitions, and the first keys.
 
-    Files and partitions are the staged ones, for missing rows the source's. `…_more` counts those not listed.
+    Files and partitions are staged, or for missing rows the source's. `…_more`: how many of them are not listed.
     """
 
     failure: FailureClass
@@ -105,7 +105,7 @@ class WrongRows(Document, title="what was located"):
         return next((each.rows for each in self.classes if each.failure is failure), 0)
 
     def view_for(self, role: Role, keys_for: Collection[Role], profile: Profile) -> WrongRows | None:
-        """All for the Steward and the roles `keys_for`, else `without_values`; None for a producer under Profile T."""
+        """All for the Steward and the roles `keys_for`, None for a producer under Profile T, else `without_values`."""
         view = replace(self, keys_for=tuple(sorted(keys_for)))
         if role is Role.STEWARD or role in keys_for:
             return view
@@ -154,7 +154,7 @@ def first_keys(each: LocatedClass, *, named: int = _KEYS_NAMED) -> str:
 
 
 def explain_more_keys(located: WrongRows, workload_id: str) -> str | None:
-    """How to see the keys that `first_keys` leaves out; None if it leaves none out."""
+    """How to see the keys that `first_keys` leaves out; None if it shows all keys."""
     if all(len(each.samples) <= _KEYS_NAMED for each in located.classes):
         return None
     return f"all sample keys: `pvdm status --workload-id {workload_id} --json`"

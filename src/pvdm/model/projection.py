@@ -42,7 +42,7 @@ class Projection(Document, title="a projection"):
 
 
 def identity(schema: Schema, keys: Iterable[str]) -> Projection:
-    """The projection of the declared key columns. Raises for an unknown or repeated column, and for none."""
+    """The projection of the declared key columns. Raises for an unknown or repeated column, or without a column."""
     names = _require_names(keys)
     for name in names:
         schema.column(name)
@@ -52,7 +52,7 @@ def identity(schema: Schema, keys: Iterable[str]) -> Projection:
 def content(
     schema: Schema, *, columns: Iterable[str] | None = None, exclude: Mapping[str, str] | None = None
 ) -> Projection:
-    """Every column except those of `exclude`, each with a reason. `columns`, if given, must be exactly the others."""
+    """Every column except those of `exclude`, each with a reason. `columns`, if given, must be all other columns."""
     # `PLAN_INVALID` is the error of the digest plan (pvdm.digest.plan), which checks its content projection here.
     exclude = exclude or {}
     unchecked: object = exclude  # its type is checked at run time too: callers may not use a type checker
@@ -82,7 +82,7 @@ def content(
 
 
 def _require_names(columns: Iterable[str]) -> list[str]:
-    """The names as a list. Raises for a repeated one, and for a single string: its characters are not names."""
+    """The names as a list. Raises for a repeated name, and for a single string: its characters are not names."""
     names = [columns] if isinstance(columns, str) else list(columns)
     if isinstance(columns, str) or not all(isinstance(name, str) for name in names):
         message = "columns cannot be accepted"

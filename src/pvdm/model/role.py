@@ -8,7 +8,7 @@ import secrets
 from enum import StrEnum
 from typing import Final
 
-from pvdm.errors import Code, InputError
+from pvdm.errors import Code
 from pvdm.model.secret import Secret
 
 TOKEN_PREFIX: Final = "pvdm_"  # noqa: S105 - the start of every token, so that scanners find a leaked one
@@ -45,9 +45,7 @@ class AccessToken(Secret):
         del material
         if len(self._material) > TOKEN_MAX_CHARACTERS or not _FORM.fullmatch(self._material):
             expected = f"1 to {TOKEN_MAX_CHARACTERS} characters of a bearer token"
-            raise InputError(
-                Code.TOKEN_MALFORMED, "the token cannot be accepted", expected=expected, got="something else"
-            )
+            raise Code.TOKEN_MALFORMED(expected=expected, got="something else")
 
     @property
     def text(self) -> str:

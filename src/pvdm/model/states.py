@@ -40,7 +40,7 @@ class WorkloadState(StrEnum):
 
 
 class AnnouncedState(StrEnum):
-    """The states of an announced publication: one to an upstream catalog, stored before the request is sent."""
+    """The states of an announced publication, which goes to an upstream and is stored before the request is sent."""
 
     OPEN = "OPEN"
     DONE = "DONE"
@@ -82,7 +82,7 @@ class Machine:
         return any((step.old, step.new) == (old, new) for step in self.transitions)
 
     def terminal(self) -> tuple[str, ...]:
-        """The states from which no transition leads to another: an ended row has one of them."""
+        """The states from which no transition leads to another state: a row that has ended is in such a state."""
         leaving = {step.old for step in self.transitions}
         return tuple(state for state in self.states if state not in leaving)
 

@@ -41,7 +41,7 @@ _LATER_HINT: Final = "a later version will support this setting; until then it i
 
 
 def read_contract(path: Path) -> bytes:
-    """The bytes of a contract's file, but at most one more than the limit, for which `parse_contract` raises."""
+    """Read a contract's file, at most one byte more than the limit. `parse_contract` then raises for the size."""
     try:
         with path.open("rb") as file:
             return file.read(CONTRACT_SIZE_MAX_BYTES + 1)
@@ -138,14 +138,14 @@ class _ContractBuilder:
             both = source.table is not None
             self._report(("boundary", "source"), "a table or files, one of the two", "both" if both else "neither")
         if source.uuid is not None and source.table is None:
-            self._report(("boundary", "source", "uuid"), "the UUID of a table", "one beside a manifest of files")
+            self._report(("boundary", "source", "uuid"), "the UUID of a table", "a UUID beside a manifest of files")
         where = self._parse_where(given.where)
         if given.claim is not None and given.operation != "append":
             self._report(("boundary", "claim"), "a claim only with operation append", given.operation)
         elif given.claim is not None and where is not None:
             self._check_claim(given.claim.column, given.where, where)
         if given.partition and given.operation == "overwrite":
-            self._report(("boundary", "partition"), "none with operation overwrite: it replaces the whole table", "one")
+            self._report(("boundary", "partition"), "no partition: overwrite replaces the whole table", "a partition")
         return types.DomainTransactionBoundary(
             source=types.Source(source.table, None if source.files is None else source.files.manifest, source.uuid),
             where=Always() if where is None else where,
@@ -157,7 +157,7 @@ class _ContractBuilder:
         )
 
     def _check_claim(self, column: str, text: str, where: Expression) -> None:
-        """Report a filter that does not bound the column, or that leaves no value of it whatever the parameters are."""
+        """Report a filter that does not bound the column, or that leaves it no value, whatever the parameters are."""
         if not is_bounded(where, column):
             self._report_unbounded(column, text, where)
         elif (empty := find_empty_range(where, column, {})) is not None:
@@ -239,7 +239,7 @@ class _ContractBuilder:
         for name in sorted(declared - set(used)):
             path: KeyPath = ("parameters", name)
             position = self.parsed.key_position(path)
-            self.findings.append(Finding(position, path, "a parameter that the boundary uses", "one it does not use"))
+            self.findings.append(Finding(position, path, "a parameter that the boundary uses", "an unused parameter"))
 
     def _build_chunking(self) -> types.Chunking:
         given = self.document.chunking
@@ -248,7 +248,7 @@ class _ContractBuilder:
         for key, value in values.items():
             if bool(value) != (key in needed):
                 wanted = key if key in needed else f"no {key}"
-                self._report(("chunking", key), f"{wanted} with chunking by {given.by}", "one" if value else "none")
+                self._report(("chunking", key), f"{wanted} with chunking by {given.by}", key if value else "none")
         bounds = tuple(_scalar_text(each) or "" for each in given.bounds)
         self._check_distinct(("chunking", "columns"), tuple(given.columns), "column")
         self._check_distinct(("chunking", "bounds"), bounds, "bound")

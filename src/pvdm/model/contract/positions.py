@@ -116,7 +116,7 @@ class _Composer:
         value = self._read_value(())
         loader.get_event()  # the end of the document
         if not loader.check_event(yaml.StreamEndEvent):
-            raise unreadable(self._name, _position(loader.peek_event().start_mark), "one document", "another one")
+            raise unreadable(self._name, _position(loader.peek_event().start_mark), "one document", "a second document")
         return ParsedYaml(value, self._values, self._keys)
 
     def _read_value(self, path: KeyPath) -> Plain:

@@ -52,7 +52,7 @@ _FORMS: Final = {  # by the tags of union members in `document`
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One fault of a contract, or a setting that only a later version will serve. `path` is the setting's."""
+    """One fault of a contract, or a setting that only a later version will serve. `path` leads to the setting."""
 
     position: Position
     path: KeyPath

@@ -70,8 +70,8 @@ class ParameterRef:
 class Source:
     """The source of the intended rows: a table of the catalog, or Parquet files that a manifest lists with hashes.
 
-    `uuid` is the table's UUID, if the contract has it. Without it the table must be the one of this name from which
-    the target was last published, if there is one.
+    `uuid` is the table's UUID, if the contract names it. Otherwise, if rows of a table of this name were published to
+    the target before, the source must be the table from which they were published last.
     """
 
     table: str | None  # None: the source is files
@@ -108,8 +108,8 @@ class Chunking:
     by: ChunkingBy
     columns: tuple[str, ...]  # for PARTITION
     max_bytes: int | None  # for FILES
-    column: str | None  # for RANGE, as are the bounds
-    bounds: tuple[str, ...]
+    column: str | None  # for RANGE
+    bounds: tuple[str, ...]  # for RANGE
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,9 +57,9 @@ def require_spellable(parameter: str, given: Type, column: str, data_type: Type)
             return
         if given.kind in _INTEGERS and isinstance(data_type, DecimalType | FixedType):
             return
-    message = f"no value of parameter {parameter} is one of column {ascii(column)[1:-1][:80]}"
+    message = f"no value of parameter {parameter} is a value of column {ascii(column)[1:-1][:80]}"
     hint = f"give parameters.{parameter} the type of the column, or name another column"
-    wanted, got = f"a parameter of type {data_type}", f"one of type {given}"
+    wanted, got = f"a parameter of type {data_type}", f"type {given}"
     raise Code.PARAMETERS_INVALID(
         message, reason="parameter_type_differs", expected=wanted, got=got, hint=hint, column=column
     )
@@ -90,7 +90,7 @@ def column_type(schema: Schema, name: str) -> Type:
 
 
 def require_ordered(column: str, data_type: Type) -> None:
-    """Raise unless the type has the same order in all engines, as comparisons by `<` and ranges of values need it."""
+    """Raise unless the type has the same order in all engines, which comparisons by `<` and ranges of values need."""
     require_simple(column, data_type)
     if data_type in _UNORDERED:
         raise _unsuited_error(column, "a type with an order", data_type)
@@ -126,7 +126,7 @@ def require_simple(column: str, data_type: Type) -> None:
 
 
 def parse_typed(literal: ex.Literal, column: str, data_type: Type, parameters: Mapping[str, str]) -> ex.BoundLiteral:
-    """The literal, or the parameter's value, in the column's type. Raises if it has another form or is missing."""
+    """The literal or parameter value in the column's type. Raises if it is malformed or the parameter has no value."""
     match literal:
         case ex.BoundLiteral():
             raise AssertionError("a bound filter is not bound again")

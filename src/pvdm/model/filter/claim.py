@@ -31,7 +31,7 @@ ClaimValue = bool | int | str | bytes | uuid.UUID | None
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A half-open range of one column's values. Without `upper` it has no end; without a column it is everything.
+    """A half-open range of one column's values. `upper` None: the range has no end. `column` None: all rows.
 
     `lower` and `upper` are encoded values, `kind` is the encoding, and `text` is the claim for people. `column` is the
     column's name, or after `of_column` its identity, as in `target field 3`. Ranges are compared only if `column` and
@@ -67,7 +67,7 @@ class Claim:
         after_lower: bool = False,
         after_upper: bool = False,
     ) -> Claim:
-        """Values from `lower`, or from just after it, to just before `upper`, or just after it. None is no bound."""
+        """Values from `lower` (excluded if `after_lower`) to `upper` (included if `after_upper`). None is no bound."""
         low = _VALUE if lower is None else edge(column_type, lower, after=after_lower)
         high = _ABOVE_VALUES if upper is None else edge(column_type, upper, after=after_upper)
         first, last = value_text(column_type, lower), value_text(column_type, upper)
@@ -91,7 +91,7 @@ def way_to_publish_rest(claim: str) -> str:
 
 
 def _encoding_of(column_type: str) -> str:
-    """The encoding of a type's values. A wider type has the same one, so that a widened column keeps its claims."""
+    """The encoding of a type's values. A wider type has the same encoding, so a widened column keeps its claims."""
     if column_type in ("int", "long"):
         return "integer"
     if found := _DECIMAL.fullmatch(column_type):
@@ -131,7 +131,7 @@ def _encode(column_type: str, value: ClaimValue) -> bytes:
 
 
 def edge(column_type: str, value: ClaimValue, *, after: bool) -> bytes:
-    """The encoded begin or end of a range: just before the value, or just after it, where a zero byte follows it."""
+    """The encoded begin or end of a range: just before the value, or `after` it (a zero byte is added)."""
     return _encode(column_type, value) + (b"\x00" if after else b"")
 
 
@@ -150,7 +150,7 @@ def _encode_text(value: str) -> bytes:
 
 
 def value_text(column_type: str, value: ClaimValue) -> str:
-    """The value as a filter spells it, quoted and escaped; its number if it has no spelling, as in the year 10000."""
+    """The value as a filter spells it, quoted and escaped; a plain number if it has no spelling (the year 10000)."""
     match value:
         case None:
             return "null"

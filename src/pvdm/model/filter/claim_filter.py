@@ -88,7 +88,7 @@ class _Extent:
 
 
 def _find_extent(where: ex.Expression, column: str, cut: _MakeCut) -> _Extent | None:
-    """A range with the column's values in all selected rows; None if the filter does not restrict the column."""
+    """A range that has the column's values in all selected rows; None if the filter does not restrict the column."""
     match where:
         case ex.And(parts):
             extents = [_find_extent(part, column, cut) for part in parts]
@@ -120,7 +120,7 @@ def _extent_of_comparison(operator: ex.Operator, literal: ex.Literal, cut: _Make
 
 
 def _intersect(extents: list[_Extent]) -> _Extent | None:
-    """A range that contains the rows which are in all extents; None without an extent."""
+    """A range that contains the values which are in all extents; None without an extent."""
     if not extents:
         return None
     if any(each.null for each in extents):
@@ -133,11 +133,11 @@ def _intersect(extents: list[_Extent]) -> _Extent | None:
 
 
 def _find_hull(extents: list[_Extent | None]) -> _Extent | None:
-    """The smallest range that contains all extents; None if one is unknown, or for null together with values."""
+    """The smallest range that contains all extents; None if an extent is unknown, or if null and values are mixed."""
     known = [each for each in extents if each is not None]
     if len(known) < len(extents) or len({each.null for each in known}) > 1:
         return None
-    # Empty ranges do not widen the result, which is empty only if all are.
+    # Empty ranges do not widen the result. If all ranges are empty, the result is the first of them.
     known = [each for each in known if not each.is_empty] or known[:1]
     lowers = [each.lower for each in known if each.lower is not None]
     uppers = [each.upper for each in known if each.upper is not None]

@@ -1,4 +1,4 @@
-"""Literals by type: parsing a text, and the canonical text of a value. Only floats round; others lose no digit."""
+"""Literals by type: parsing a text, and the canonical text of a value. Only floats are rounded."""
 
 from __future__ import annotations
 
@@ -56,11 +56,11 @@ def literal_text(value: LiteralValue, data_type: Type) -> str | None:
             return repr(value + 0.0) if math.isfinite(value) else None  # + 0.0 turns -0.0 into 0.0
         case PrimitiveType(Kind.DATE), int():
             return _format_date(value) if _FIRST_DAY <= value <= _LAST_DAY else None
-        case PrimitiveType(Kind.TIME | Kind.TIME_NS as unit), int():
-            seconds, fraction = divmod(value, _units_per_second(unit))
-            return _format_clock(seconds, fraction, unit) if 0 <= seconds < _DAY_SECONDS else None
-        case PrimitiveType(Kind.TIMESTAMP | Kind.TIMESTAMPTZ | Kind.TIMESTAMP_NS | Kind.TIMESTAMPTZ_NS as unit), int():
-            return _format_timestamp(value, unit)
+        case PrimitiveType(Kind.TIME | Kind.TIME_NS as kind), int():
+            seconds, fraction = divmod(value, _units_per_second(kind))
+            return _format_clock(seconds, fraction, kind) if 0 <= seconds < _DAY_SECONDS else None
+        case PrimitiveType(Kind.TIMESTAMP | Kind.TIMESTAMPTZ | Kind.TIMESTAMP_NS | Kind.TIMESTAMPTZ_NS as kind), int():
+            return _format_timestamp(value, kind)
         case PrimitiveType(Kind.UUID), UUID():
             return str(value)
         case PrimitiveType(Kind.BINARY) | FixedType(), bytes():
@@ -97,17 +97,17 @@ def _parse_as(text: str, data_type: Type) -> LiteralValue | None:
             return text
         case PrimitiveType(Kind.BOOLEAN):
             return {"true": True, "false": False}.get(text)
-        case PrimitiveType(Kind.INT | Kind.LONG as width):
-            return _parse_integer(text, _BITS[width])
-        case PrimitiveType(Kind.FLOAT | Kind.DOUBLE as width):
-            return _parse_float(text, single=width is Kind.FLOAT)
+        case PrimitiveType(Kind.INT | Kind.LONG as kind):
+            return _parse_integer(text, _BITS[kind])
+        case PrimitiveType(Kind.FLOAT | Kind.DOUBLE as kind):
+            return _parse_float(text, single=kind is Kind.FLOAT)
         case PrimitiveType(Kind.DATE):
             return _parse_days(text) if _DATE.fullmatch(text) else None
-        case PrimitiveType(Kind.TIME | Kind.TIME_NS as unit):
+        case PrimitiveType(Kind.TIME | Kind.TIME_NS as kind):
             found = _TIME.fullmatch(text)
-            return None if found is None else _parse_clock(found[1], found[2], found[3], unit)
-        case PrimitiveType(Kind.TIMESTAMP | Kind.TIMESTAMPTZ | Kind.TIMESTAMP_NS | Kind.TIMESTAMPTZ_NS as unit):
-            return _parse_timestamp(text, unit)
+            return None if found is None else _parse_clock(found[1], found[2], found[3], kind)
+        case PrimitiveType(Kind.TIMESTAMP | Kind.TIMESTAMPTZ | Kind.TIMESTAMP_NS | Kind.TIMESTAMPTZ_NS as kind):
+            return _parse_timestamp(text, kind)
         case PrimitiveType(Kind.UUID):
             return UUID(text) if _UUID.fullmatch(text) else None
         case PrimitiveType(Kind.BINARY):
@@ -172,37 +172,37 @@ def _format_date(days: int) -> str:
     return date.fromordinal(days + _EPOCH.toordinal()).isoformat()
 
 
-def _units_per_second(unit: Kind) -> int:
-    return 10**9 if unit in _NANOS else 10**6
+def _units_per_second(kind: Kind) -> int:
+    return 10**9 if kind in _NANOS else 10**6
 
 
-def _parse_clock(hours_and_minutes: str, seconds: str | None, fraction: str | None, unit: Kind) -> int | None:
+def _parse_clock(hours_and_minutes: str, seconds: str | None, fraction: str | None, kind: Kind) -> int | None:
     """The time since midnight in micro- or nanoseconds, by the type; None if the fraction has too many digits."""
-    width = 9 if unit in _NANOS else 6
+    width = 9 if kind in _NANOS else 6
     padded = (fraction or "").ljust(width, "0")
     if padded[width:].strip("0"):
         return None
     total = int(hours_and_minutes[:2]) * 3600 + int(hours_and_minutes[3:]) * 60 + int(seconds or 0)
-    return total * _units_per_second(unit) + int(padded[:width])
+    return total * _units_per_second(kind) + int(padded[:width])
 
 
-def _format_clock(seconds: int, fraction: int, unit: Kind) -> str:
-    digits = f"{fraction:0{9 if unit in _NANOS else 6}d}".rstrip("0")
+def _format_clock(seconds: int, fraction: int, kind: Kind) -> str:
+    digits = f"{fraction:0{9 if kind in _NANOS else 6}d}".rstrip("0")
     minutes, second = divmod(seconds, 60)
     return f"{minutes // 60:02d}:{minutes % 60:02d}:{second:02d}" + (f".{digits}" if digits else "")
 
 
-def _parse_timestamp(text: str, unit: Kind) -> int | None:
+def _parse_timestamp(text: str, kind: Kind) -> int | None:
     found = _STAMP.fullmatch(text)
     if found is None:
         return None
     day, hours_and_minutes, seconds, fraction, zone = found.groups()
-    within_day = _parse_clock(hours_and_minutes, seconds, fraction, unit)
-    if (zone is not None) != (unit in _ZONED) or within_day is None:
+    within_day = _parse_clock(hours_and_minutes, seconds, fraction, kind)
+    if (zone is not None) != (kind in _ZONED) or within_day is None:
         return None
     midnight_seconds = _parse_days(day) * _DAY_SECONDS - _parse_offset_seconds(zone)
-    value = midnight_seconds * _units_per_second(unit) + within_day
-    return value if -(2**63) <= value < 2**63 and _format_timestamp(value, unit) is not None else None
+    value = midnight_seconds * _units_per_second(kind) + within_day
+    return value if -(2**63) <= value < 2**63 and _format_timestamp(value, kind) is not None else None
 
 
 def _parse_offset_seconds(zone: str | None) -> int:
@@ -212,12 +212,12 @@ def _parse_offset_seconds(zone: str | None) -> int:
     return -seconds if zone[0] == "-" else seconds
 
 
-def _format_timestamp(value: int, unit: Kind) -> str | None:
-    seconds, fraction = divmod(value, _units_per_second(unit))
+def _format_timestamp(value: int, kind: Kind) -> str | None:
+    seconds, fraction = divmod(value, _units_per_second(kind))
     days, within = divmod(seconds, _DAY_SECONDS)
     if not _FIRST_DAY <= days <= _LAST_DAY:
         return None
-    return f"{_format_date(days)}T{_format_clock(within, fraction, unit)}" + ("Z" if unit in _ZONED else "")
+    return f"{_format_date(days)}T{_format_clock(within, fraction, kind)}" + ("Z" if kind in _ZONED else "")
 
 
 _FORMS: Final = {

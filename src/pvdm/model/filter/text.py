@@ -99,12 +99,12 @@ class _Parser:
         return _syntax_error(expected, str(self._next), self._next.position)
 
     def require_end(self) -> None:
-        """The whole filter was read."""
+        """Raise unless the whole filter was read."""
         if self._next.kind != "end":
             raise self._unexpected_error("`and`, `or`, or the end")
 
     def parse_or(self, depth: int) -> ex.Expression:
-        """Parts joined by `or`; each part may be joined by `and`."""
+        """Parse operands that `or` joins. Each operand is a list of conditions that `and` joins."""
         return self._parse_joined(ex.Or, lambda: self._parse_joined(ex.And, lambda: self._parse_not(depth)))
 
     def _parse_joined(self, junction: type[ex.And | ex.Or], parse: Callable[[], ex.Expression]) -> ex.Expression:

@@ -61,7 +61,7 @@ class ExtractionPath(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Target(Document, title="the target"):
-    """Where the publication goes, and the table's facts at verification. Without a base snapshot `main` was empty."""
+    """Where the publication goes, and how the table was at verification. Without a base snapshot `main` was empty."""
 
     table: TableRef
     branch: Text
@@ -126,7 +126,7 @@ class FileSet(Document, title="the files"):
     removed: Annotated[tuple[str, ...], sorted_texts(0, FILES_MAX, each=require_text)] = ()
 
     def require_consistent(self) -> None:
-        """Added files are in order, no path occurs twice, and no removed path is both a staged and a published one."""
+        """Added files are in order, no path occurs twice, and no removed path is both staged and published."""
         published = [file.published_path for file in self.added]
         staged = [file.staged_path for file in self.added]
         require_sequence(published, "the added files", least=0, most=FILES_MAX)
@@ -136,12 +136,12 @@ class FileSet(Document, title="the files"):
 
     @property
     def staged_hashes(self) -> tuple[str, ...]:
-        """The SHA-256 of each staged file, sorted; equal bytes count as often as they occur."""
+        """The SHA-256 of each staged file, sorted. Files with equal bytes repeat a hash."""
         return tuple(sorted(file.staged_sha256 for file in self.added))
 
     @property
     def published_hashes(self) -> tuple[str, ...]:
-        """The SHA-256 of each published file, sorted; equal bytes count as often as they occur."""
+        """The SHA-256 of each published file, sorted. Files with equal bytes repeat a hash."""
         return tuple(sorted(file.published_sha256 for file in self.added))
 
 

@@ -37,7 +37,7 @@ class EpochStatement(Document, title="the epoch statement"):
 
 @dataclass(frozen=True, slots=True)
 class RestoreStatement(Document, title="the restore statement"):
-    """A restore of the ledger: the log's size in the backup, the outside checkpoint, and the epoch that it begins.
+    """A restore of the ledger: the log's size in the backup, the outside checkpoint, and the epoch that begins.
 
     Numbers of log entries: `refilled` came from the archive, `missing` of these lack an envelope, `lost` are given up.
     """

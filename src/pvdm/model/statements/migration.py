@@ -82,7 +82,7 @@ class TableTarget(Document, title="the target"):
 
 @dataclass(frozen=True, slots=True)
 class NamespaceTarget(Document, title="the target"):
-    """A namespace whose new tables are created under the contract, or no longer are."""
+    """A namespace whose new tables are created under the contract, or no longer are created under it."""
 
     namespace: NamespaceRef
     contract_sha256: Sha256
@@ -97,7 +97,7 @@ def _read_target(fields: Fields, key: str) -> TableTarget | NamespaceTarget:
 
 @dataclass(frozen=True, slots=True)
 class Protection(Document, title="the protection"):
-    """A named operator puts a table or a namespace under a contract, with its text, or takes it out."""
+    """A named operator protects a table or namespace under a contract, given as text, or ends its protection."""
 
     operator: Identity
     reason: Text

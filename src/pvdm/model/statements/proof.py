@@ -71,7 +71,7 @@ class Proof(Document, title="the proof"):
     notary: NotaryPart
 
     def require_consistent(self) -> None:
-        """Commitments are for projections of the core. A PASS needs equal counts, and equal commitments in each."""
+        """Commitments are for the core's projections. A PASS needs equal row counts and equal commitments."""
         require_known_projections(self.core, self.notary)
         if self.core.verdict.passed:
             require_equal_counts(self.core)
