@@ -34,7 +34,7 @@ class Entry:
 
 @functools.cache
 def load_section(name: str) -> dict[str, Entry]:
-    """The codes of one file of the registry, which is read once per process. Its other texts are for docs/errors.md."""
+    """The codes of one file of the registry, read once per process. The file's other texts are for docs/errors.md."""
     document = tomllib.loads(_registry().joinpath(f"{name}.toml").read_text("utf-8"))
     return {code: _read_entry(table) for code, table in document.items() if isinstance(table, dict)}
 
@@ -44,7 +44,7 @@ def _registry() -> Traversable:
 
 
 def _read_entry(table: dict[str, Any] | str, kinds: tuple[str, ...] = ()) -> Entry:
-    """The entry of a TOML table. A reason may be just the text of its `when`; `kinds` are those of its code."""
+    """The entry of a TOML table. A reason may be just the text of its `when`; its code has these `kinds`."""
     if isinstance(table, str):
         return Entry(kinds, table)
     kind = table.get("kind", kinds)
