@@ -50,7 +50,7 @@ PATTERN_DESCRIPTIONS: Final[Mapping[str, str]] = {
     UUID: "a UUID in lower case",
     PLAIN: "some plain text on one line",
 }
-# The validation context for a received body: its values must be of JSON's types, not yet of the model's.
+# The validation context for a received body: values must have JSON's types. Without it the model's types are valid too.
 FROM_WIRE: Final = "from the wire"
 FIELD_NAME_MAX_CHARACTERS: Final = 64
 

@@ -130,7 +130,7 @@ class ProofView(ResponseModel):
 
 
 class ProofList(ResponseModel):
-    """Proofs, newest first. The next page goes back from the last log index of this one, sent as `after`."""
+    """Proofs, newest first. For the next page, send the log index of this page's last proof as `after`."""
 
     proofs: tuple[ProofView, ...]
 
@@ -186,7 +186,7 @@ KeysField: TypeAlias = Annotated[dict[ProjectionName, ProjectionKeys], SentAs(_K
 
 
 class OpenedContext(ResponseModel):
-    """The context of an ended attempt: all that its keys were derived from, beside the epoch's root keys."""
+    """The facts from which an ended attempt's keys were derived, together with the epoch's root keys."""
 
     epoch: DecimalText
     workload_id: str
@@ -196,7 +196,7 @@ class OpenedContext(ResponseModel):
     mode: Literal["stored", "portable"]
     fingerprints: Annotated[dict[ProjectionName, Sha256], BeforeValidator(_drop_unknown_projections)]
     intent_root: Sha256  # the hash over all frozen files of the source
-    staged_root: Sha256
+    staged_root: Sha256  # the hash over all frozen staged files
 
 
 class OpenedProof(ResponseModel):
@@ -276,7 +276,7 @@ HexHash: TypeAlias = Annotated[bytes, SentAs(Sha256, lambda text, _: bytes.fromh
 
 
 class LoggedView(ResponseModel):
-    """A signed envelope, the time and index of its log entry, and the hashes from the entry to the log's root."""
+    """A signed envelope, the time and index of its log entry, and the hashes that prove the entry in the log."""
 
     kind: Literal["receipt", "proof", "break-glass", "protection", "migration"]
     envelope: EnvelopeBytes
@@ -286,7 +286,7 @@ class LoggedView(ResponseModel):
 
 
 class LoggedList(ResponseModel):
-    """Statements in the order of the log, or of the requested ids; a response may have only the first of them."""
+    """Statements in the order of the log or of the requested ids. If they do not fit, the last are left out."""
 
     statements: tuple[LoggedView, ...]
 

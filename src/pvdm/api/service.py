@@ -152,7 +152,7 @@ class ClockConfirmed(ResponseModel):
 
 
 class Event(ResponseModel):
-    """One event of the step log: the kind of change, what changed, and its values. A row's `subject` is its table."""
+    """One event of the step log: its kind, what changed and the values. If a row changed, `subject` is its table."""
 
     event_id: DecimalText
     at: Micros

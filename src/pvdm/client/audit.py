@@ -20,7 +20,7 @@ class AuditCalls(Calls):
     def audit_receipts(
         self, table: str, *, size: int, after: int | None = None, limit: int = 100
     ) -> tuple[LoggedView, ...]:
-        """The table's receipts after the log index `after`, proved in the log of this size; none at the end."""
+        """The table's receipts after the log index `after`, proved in the log of this size. Empty at the end."""
         query = {"size": number_text(size, "size of the log"), **page_query(after, limit)}
         return self._get(f"{_audit_path(table)}/receipts", LoggedList, query).statements
 

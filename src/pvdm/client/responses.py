@@ -31,7 +31,7 @@ _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u206
 
 
 def parse(body: bytes, what: str) -> object:
-    """The one JSON value of the body; errors call it `what`. Raises for a key that occurs twice, NaN, and no JSON."""
+    """The one JSON value of the body; errors call it `what`. Raises for invalid JSON, NaN and repeated keys."""
     try:
         return json.loads(body.decode(), object_pairs_hook=_require_distinct_keys, parse_constant=_refuse_constant)
     except (ValueError, RecursionError):

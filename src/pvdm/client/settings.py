@@ -39,8 +39,8 @@ class Retries:
     """How often a request that may be repeated is sent, and how long the whole call may last, waiting included.
 
     The wait before a retry is random. Its upper limit starts at `first_wait_seconds` and doubles, up to
-    `longest_wait_seconds`. A call ends when the Steward's `Retry-After` is over `retry_after_longest_seconds`. Calls of
-    a job wait `restart_seconds` for a Steward that does not answer, since it may be restarting.
+    `longest_wait_seconds`. A call ends when the Steward's `Retry-After` is over `retry_after_longest_seconds`. A
+    job's calls wait `restart_seconds` for a Steward that does not answer, since the Steward may be restarting.
     """
 
     tries: int = 4

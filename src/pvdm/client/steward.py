@@ -49,9 +49,7 @@ from pvdm.model.projection import ProjectionName
 from pvdm.model.role import AccessToken, Role
 
 DEFAULT_ANSWER_BYTES: Final = 96 * 1024 * 1024
-
-# The errors of the token exchange are in RFC 6749's form, whatever their status.
-_OAUTH_REFUSALS: Final = frozenset(range(400, 600))
+_OAUTH_REFUSALS: Final = frozenset(range(400, 600))  # errors of the token exchange, which have RFC 6749's form
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +186,7 @@ class StewardClient(WorkCalls, AuditCalls):
         return self._get("/v1/trust-root", service.TrustRootChain)
 
     def submit_trust_root(self, envelope: bytes, *, sha256: str | None = None) -> service.TrustRootVersion:
-        """Submit the first version, which is trusted by its SHA-256, or the next; the newest again changes nothing."""
+        """Submit the first version, trusted by its SHA-256, or the next. The newest version again changes nothing."""
         fields = {"envelope": _parse_envelope(envelope), "sha256": sha256}
         body = build_request(service.TrustRootRequest.model_validate, fields)
         return self._read(new_post("/v1/trust-root", body, repeatable=True), service.TrustRootVersion)

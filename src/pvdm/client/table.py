@@ -26,8 +26,7 @@ from pvdm.errors import (
 from pvdm.lake.format.json_document import parse_json
 from pvdm.lake.stores.s3_client import REGION, S3Settings, settings_from_config
 
-Document: TypeAlias = dict[str, Any]
-"""A table's metadata in JSON, with numbers as they are spelled; `lake.format` parses it."""
+Document: TypeAlias = dict[str, Any]  # a table's metadata in JSON, with numbers as spelled; for `lake.format`
 
 _M = TypeVar("_M", bound=ResponseModel)
 _LEVEL_SEPARATOR: Final = "\x1f"  # between the levels of a namespace, in Iceberg's REST protocol
@@ -103,13 +102,13 @@ class TableClient:
 
 
 def create_namespace(client: StewardClient, levels: Sequence[str], properties: Mapping[str, str]) -> None:
-    """Create a namespace; raises `ConflictError` where it exists."""
+    """Create a namespace. Raises `ConflictError` if it exists."""
     body = {"namespace": list(levels), "properties": dict(properties)}
     _create(client, "/catalog/v1/namespaces", body, "load the namespace: it exists or it does not")
 
 
 def create_table(client: StewardClient, levels: Sequence[str], request: Mapping[str, object]) -> None:
-    """Create a table from Iceberg's `CreateTableRequest`; raises `ConflictError` where it exists."""
+    """Create a table from Iceberg's `CreateTableRequest`. Raises `ConflictError` if it exists."""
     _create(client, _tables_path(levels), request, "load the table: it exists or it does not")
 
 
@@ -135,7 +134,7 @@ def _tables_path(levels: Sequence[str]) -> str:
 
 
 def split_name(table: str) -> tuple[tuple[str, ...], str]:
-    """Levels of the namespace, and name, of `namespace.name`."""
+    """Split `namespace.name` into the levels of the namespace and the name of the table."""
     *levels, name = table.split(".")
     if not levels or not all((*levels, name)):
         raise Code.IDENTIFIER_INVALID(reason="table_name_invalid", got=ascii(table)[:80])

@@ -17,8 +17,7 @@ from pvdm.errors import Code, InputError, PvdmError
 from pvdm.model.role import TOKEN_MAX_CHARACTERS, AccessToken
 from pvdm.model.secret import Secret
 
-# The error codes of RFC 6749 that the Steward answers with.
-_OAUTH_ERRORS: Final = frozenset(get_args(OAuthErrorResponse.model_fields["error"].annotation))
+_OAUTH_ERRORS: Final = frozenset(get_args(OAuthErrorResponse.model_fields["error"].annotation))  # RFC 6749
 
 TokenGiver: TypeAlias = Callable[[], "str | AccessToken"]
 
@@ -71,7 +70,7 @@ class TokenSource:
 
 
 def token_source(token: str | AccessToken | TokenGiver | None, token_file: Path | None) -> TokenSource | None:
-    """The source of the token: a text, a function, or a file that is read again after a rotation. None without one."""
+    """The source of the token: a text, a function, or a file, read again after a rotation. None if neither is given."""
     if token is not None and token_file is not None:
         del token  # a traceback would show it
         raise Code.CLIENT_SETTING_INVALID(reason="token_given_twice", got="both")

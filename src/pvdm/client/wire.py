@@ -29,12 +29,11 @@ _random: Final = secrets.SystemRandom()
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A request. A `repeatable` one may be sent twice; else `lost_hint` says what to do after a lost response.
+    """A request. After a lost response a `repeatable` request is sent again; for others, `lost_hint` says what to do.
 
-    A `patient` call, that of a job, waits for a Steward that is restarting. A `long` call, which takes the Steward
-    long, has more time; once sent it is not sent again, since that would start the work again. Responses with a
-    status in `also_answers` are read like a success. `read_refusal` reads error responses of another form than the
-    Steward's own.
+    A job's calls are `patient`: they wait for a Steward that is restarting. A `long` call has more time; once sent it
+    is not sent again, since that would start the Steward's work again. Responses with a status in `also_answers` are
+    read like a success. `read_refusal` reads error responses that do not have the Steward's own form.
     """
 
     method: str
@@ -51,8 +50,7 @@ class Call:
     read_refusal: Callable[[Response], PvdmError] | None = None
 
     def __repr__(self) -> str:
-        # A form may hold a secret.
-        return f"Call({self.method} {self.path})"
+        return f"Call({self.method} {self.path})"  # no content: a form may hold a secret
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +64,7 @@ class Response:
     body: bytes
 
     def __repr__(self) -> str:
-        # Bodies may hold keys.
-        return f"Response({self.status}, {len(self.body)} bytes)"
+        return f"Response({self.status}, {len(self.body)} bytes)"  # no body: it may hold keys
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,10 +170,10 @@ class Wire:
 
     def _require_usable(self) -> None:
         if self._http.is_closed:
-            raise Code.CLIENT_CLOSED(got="a closed one")
+            raise Code.CLIENT_CLOSED(got="a closed client")
         if os.getpid() != self._process:
             # Two processes on one connection would read each other's responses.
-            raise Code.CLIENT_FORKED(got="a forked one")
+            raise Code.CLIENT_FORKED(got="a client of the parent process")
 
     def _headers(self, call: Call, request_id: str) -> tuple[int | None, httpx.Headers]:
         headers = httpx.Headers({"x-request-id": request_id})
@@ -241,7 +238,7 @@ class Wire:
             response.close()
 
     def _wait_before_retry(self, call: Call, outcome: TryOutcome, tries: int, waited: float) -> float | None:
-        """Seconds until the next try; None if this was the last."""
+        """Seconds until the next try; None if there is none."""
         patient = call.patient or self.patient
         may_be_restarting = patient and _is_unreachable(outcome) and waited < self.retries.restart_seconds
         not_sent = isinstance(outcome, Failure) and outcome.code is Code.STEWARD_UNREACHABLE

@@ -18,8 +18,7 @@ from pvdm.client.wire import Call
 from pvdm.model.role import AccessToken, draw_token_text, token_sha256
 
 WAIT_LONGEST_SECONDS: Final = 50
-# How long a response may take beyond the requested wait.
-_SPARE_SECONDS: Final = 5
+_SPARE_SECONDS: Final = 5  # how long a response may take beyond the requested wait
 _PAUSE_SECONDS: Final = 0.5
 _LONGEST_PAUSE_SECONDS: Final = 5.0
 

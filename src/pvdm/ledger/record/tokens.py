@@ -132,7 +132,7 @@ def find_issued(unit: Unit, secret_sha256: str, *, parent: Grant, attempt_id: st
     found = _to_grant(row)
     newest_parent = None if found.parent_id is None else find_newest_successor(unit, get(unit, found.parent_id))
     if newest_parent is None or (newest_parent.token_id, found.attempt_id) != (parent.token_id, attempt_id):
-        raise Code.RECORD_DIFFERS(reason="token_secret_taken", got="one that is in use")
+        raise Code.RECORD_DIFFERS(reason="token_secret_taken", got="a hash that is in use")
     return found
 
 
@@ -175,7 +175,7 @@ def require_live(grant: Grant, now_micros: int) -> None:
     if grant.replaced_micros is not None and (grant.ended or grant.replaced_micros <= now_micros):
         raise Code.TOKEN_ROTATED(token_id=grant.token_id, successor_id=str(grant.successor_id))
     if grant.expires_micros <= now_micros:
-        raise Code.TOKEN_EXPIRED(got="one that has expired", token_id=grant.token_id)
+        raise Code.TOKEN_EXPIRED(got="an expired token", token_id=grant.token_id)
 
 
 def _require_unrevoked(grant: Grant) -> None:
