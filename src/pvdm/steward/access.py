@@ -23,12 +23,12 @@ ATTEMPT_TOKEN_SECONDS: Final = 3_600
 _MICROS: Final = 1_000_000
 # The grant of the Steward's own threads in the catalog. No token has it, and it never expires.
 STEWARD_GRANT: Final = Grant("0" * 32, Role.STEWARD, EVERY_DOMAIN, name="steward", expires_micros=2**62)
-# The role `steward` may change protected tables only; the Steward cleans up other tables with an operator's rights.
+# The role `steward` may change only protected tables. The Steward cleans up other tables with an operator's rights.
 STEWARD_AS_OPERATOR_GRANT: Final = replace(STEWARD_GRANT, role=Role.OPERATOR)
 
 
 class Access:
-    """The access tokens of one ledger. A derived token ends with its parent or the parent's successor, or earlier."""
+    """The access tokens of one ledger. A derived token ends no later than its parent or the parent's last successor."""
 
     def __init__(self, ledger: Ledger, clock: LedgerClock) -> None:
         self._ledger = ledger
@@ -59,7 +59,7 @@ class Access:
     ) -> tuple[BearerToken, Grant]:
         """Issue a successor with the same rights, and by default the same lifetime; returns it with its grant.
 
-        The old token ends after `overlap_seconds`. Tokens derived from it stay valid, but no longer than the successor.
+        The old token ends after `overlap_seconds`. Tokens derived from it stay valid until the successor ends.
         """
         if not 0 <= overlap_seconds <= TOKEN_OVERLAP_MAX_SECONDS:
             expected, got = f"0 to {TOKEN_OVERLAP_MAX_SECONDS} seconds", str(overlap_seconds)
@@ -82,7 +82,7 @@ class Access:
         return token, self._ledger.transact(work, at_micros=now)
 
     def revoke(self, token_id: str) -> Grant:
-        """Revoke a token and all tokens derived from it. Works even while the clock waits for an operator."""
+        """Revoke a token and all tokens derived from it. Works even before a clock jump is confirmed."""
         now = self._clock.trusted_micros()
         return self._ledger.transact(lambda unit: tokens.revoke(unit, token_id), at_micros=now)
 
@@ -92,10 +92,10 @@ class Access:
             return tokens.list_all(unit)
 
     def authenticate(self, text: str) -> Grant:
-        """The grant of a token. Raises if it is not valid now. Works even while the clock waits for an operator."""
+        """The grant of a token. Raises if the token is not valid now. Works even before a clock jump is confirmed."""
         token = BearerToken(text)
         is_well_formed = 0 < len(text) <= TOKEN_TEXT_MAX_CHARACTERS and text.isascii()
-        # Error reports may show the locals of each frame, so the secret is deleted from this one.
+        # Error reports may show the locals of each frame, so the secret is deleted from this frame.
         del text
         if not is_well_formed:
             raise tokens.unknown_token_error()
@@ -155,13 +155,13 @@ class Access:
 
 
 def refuse_attempt_token(grant: Grant, *, allowed_attempt_id: str | None = None) -> None:
-    """Raise if the token is for one attempt only, and not for the allowed one."""
+    """Raise if the token is valid for one attempt only, and that is not the attempt `allowed_attempt_id`."""
     if grant.attempt_id is not None and grant.attempt_id != allowed_attempt_id:
         raise Code.PERMISSION_DENIED(reason="token_of_other_attempt", expected=grant.attempt_id, got="another")
 
 
 def visible_domain(grant: Grant) -> str | None:
-    """The domain that a listing is limited to; None for all domains."""
+    """The domain that the caller's listings are limited to; None for all domains."""
     return None if grant.domain == EVERY_DOMAIN else grant.domain
 
 

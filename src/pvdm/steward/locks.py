@@ -1,6 +1,6 @@
-"""Locks among threads of this process, among processes of this machine, and among Stewards of a ledger.
+"""Locks between threads of a process (`ThreadLocks`), processes of a machine (`ProcessLock`) and Stewards of a ledger.
 
-The operating system or the database releases the second and third kind when their process ends, even by a crash.
+When a process ends, even by a crash, the operating system or the database releases the locks that it holds.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class ProcessLock:
 
     @property
     def is_held(self) -> bool:
-        """Whether this process, and not one that it was forked from, holds the lock."""
+        """Whether this process holds the lock; a forked child does not hold its parent's lock."""
         return self._descriptor is not None
 
     def release(self) -> None:
@@ -97,7 +97,7 @@ def serve_alone(ledger: Ledger) -> Iterator[None]:
 def hold_work(ledger: Ledger, subject: str) -> Iterator[None]:
     """Hold the lock on the work that `subject` names. Raises `work_held` if another Steward holds that lock.
 
-    `subject`: an attempt's id, a publication's id, or a text such as "the clean-up of" an attempt.
+    `subject`: the id of an attempt or a publication, or "the clean-up of" and an attempt's id.
     """
     with ledger.try_lock(f"work on {subject}") as is_locked:
         if not is_locked:

@@ -1,6 +1,6 @@
 """Writes JSON lines on the logger `pvdm.steward`: one for each request, exception and event.
 
-No header, body or query value is logged. If an operator, auditor or attestor changes a workload, its id is logged.
+No header, body or query value is logged. A workload's id is logged if an operator, auditor or attestor changes it.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def log_exception(request: LoggedRequest, error: BaseException) -> None:
 
 
 def log_failure(event: str, error: BaseException, **facts: str | int | None) -> None:
-    """Log an exception of work that has no request, as `log_exception` does."""
+    """Log type, reason and frames of an exception, as `log_exception` does, but for work that no request started."""
     _write(logging.ERROR, {"event": event, **facts, **_error_facts(error)})
 
 
@@ -80,7 +80,7 @@ class JsonFormatter(logging.Formatter):
     """Formats the lines of other loggers, such as uvicorn's, as JSON."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line as JSON. Leaves out an exception's message, and the arguments of its line: they may hold secrets."""
+        """The line as JSON. If it reports an exception, message and arguments are left out: they may hold secrets."""
         if record.name == LOGGER.name:
             return record.getMessage()  # already JSON
         line: dict[str, object] = {"time": _now(), "level": record.levelname, "event": record.name}

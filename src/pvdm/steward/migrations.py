@@ -44,7 +44,7 @@ class Migrations:
         self._catalog = approvals.catalog
 
     def submit(self, envelope: bytes, grant: Grant) -> SubmittedMigration:
-        """Verify a signed migration and apply it; the same bytes again change nothing."""
+        """Verify a signed migration and apply it; a repeated call with the same bytes changes nothing."""
         applied = Applied.BEFORE
 
         def accept(approval: VerifiedApproval[Migration]) -> None:
@@ -121,7 +121,7 @@ class Migrations:
             return permit_migration(approval.statement, before.row, before.metadata, after, data)
 
         def transact(swap_pointers: Callable[[Unit], list[TableRow]]) -> list[TableRow]:
-            """Write log entry, migration, contract and pointer in one transaction; `submit` updates the checkpoint."""
+            """Store log entry, migration, contract and pointer in one transaction. `submit` calls `cover` later."""
             document = Document(StatementKind.MIGRATION, approval.statement.statement_id, approval.envelope)
             migrated: list[TableRow] = []
 
@@ -144,7 +144,7 @@ class Migrations:
         if migration.contract is not None:
             return self._approvals.check_table_contract(migration.contract, row, levels, grant)
         if row.contract_hash is None or migration.before.schema_fingerprint == migration.after.schema_fingerprint:
-            return None  # the permit refuses a table without a contract
+            return None  # `permit_migration` refuses a table that has no contract
         with self._ledger.read() as unit:
             return contract_of(unit, row.contract_hash)
 

@@ -1,4 +1,4 @@
-"""The Steward of one process: its ledger, clock, keys, log and outside checkpoint, and a service for each task."""
+"""Creates or opens the Steward of one process: ledger, clock, keys, log and outside checkpoint, and its services."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def open_notary(config: StewardConfig, *, wall: Clock = wall_micros, monotonic: 
 
 
 def assemble_notary(config: StewardConfig, undo: contextlib.ExitStack, *, wall: Clock, monotonic: Clock) -> Notary:
-    """Open the parts of an existing Steward, without the checks of `open_notary`; if these fail, `undo` closes them."""
+    """Open the parts of an existing Steward, without the checks of `open_notary`; `undo` closes ledger and keys."""
     ledger, clock = _open_ledger(config, undo, wall, monotonic)
     keys = open_keys(config.keys, LedgerEpochs(ledger, clock))
     undo.callback(keys.close)
@@ -196,7 +196,7 @@ def log_keys(book: EpochBook, origin: str) -> Iterable[NoteKey]:
 
 
 def known_log_keys(ledger: Ledger, book: EpochBook, origin: str) -> list[NoteKey]:
-    """The log keys of all epochs, and those that operators named at a restore of this log."""
+    """The log keys of all epochs, and the log keys that operators named when they restored this log."""
     with ledger.read() as unit:
         restored = restores.list_log_keys(unit)
     named = (NoteKey(origin, der) for der, note in restored if read_unverified(note).checkpoint.origin == origin)
@@ -207,7 +207,7 @@ def _open_ledger(
     config: StewardConfig, undo: contextlib.ExitStack, wall: Clock, monotonic: Clock
 ) -> tuple[Ledger, LedgerClock]:
     file, outside = ledger_file(config.ledger_url), outside_file(config)
-    if file is not None and not os.access(file, os.F_OK):  # created only before the outside checkpoint is
+    if file is not None and not os.access(file, os.F_OK):  # the ledger is created before the outside checkpoint
         with translate_errors("outside_checkpoint_unavailable", "the outside checkpoint"):
             is_lost = outside.exists()
         if is_lost:
@@ -324,7 +324,7 @@ def _folder_health(config: StewardConfig, ledger: Ledger) -> FolderHealth:
         with ledger.read() as unit:
             return receipts.any_exist(unit)
 
-    # Each folder, and whether it must exist. For the first two, other checks find a missing checkpoint or ledger.
+    # Each folder, and whether it must exist. Other checks find a missing outside checkpoint or ledger.
     folders: list[tuple[ConfiguredPath | None, Callable[[], bool]]] = [
         (None if config.outside_store_location is not None else config.outside_path.parent, lambda: False),
         (None if ledger.file is None else ledger.file.parent, lambda: False),
@@ -332,7 +332,7 @@ def _folder_health(config: StewardConfig, ledger: Ledger) -> FolderHealth:
     only_read: set[Path] = set()
     warehouse = parse_location(config.catalog.warehouse)
     if warehouse.scheme == "file":
-        folders.append((warehouse, has_published))  # engines create it with their first file
+        folders.append((warehouse, has_published))  # engines create the warehouse with their first file
         only_read.add(warehouse.local)
     folders += [(config.catalog.metadata, has_tables), (config.catalog.vault, has_published)]
     places = [(location_of(place), must_exist) for place, must_exist in folders if place is not None]

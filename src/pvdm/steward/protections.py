@@ -162,7 +162,7 @@ class Protections:
         self._catalog = approvals.catalog
 
     def submit(self, envelope: bytes, grant: Grant) -> ProtectionView:
-        """Put a table or a namespace under a contract, or end its protection; the same bytes again change nothing."""
+        """Put a table or a namespace under a contract, or end its protection; a repeated call changes nothing."""
         protection_id = self._approvals.accept_once(envelope, Protection, lambda signed: self._accept(signed, grant))
         found = self.get(protection_id, grant)
         self._recorder.cover()
@@ -195,7 +195,7 @@ class Protections:
     ) -> list[ProtectedObject]:
         """At most `count` protected objects of the caller's domain in order of name, after the name `after`.
 
-        `levels` and `name` select those of one namespace, or one table.
+        `levels` limits the list to one namespace or the tables of one namespace, and `name` to tables of that name.
         """
         domain = visible_domain(grant)
         with self._ledger.read() as unit:
@@ -214,7 +214,7 @@ class Protections:
             body = protections.get_contract(unit, sha256)
             domains = protections.list_contract_domains(unit, sha256)
         if not any(grant.reaches(domain) for domain in domains):
-            require_domain(grant, next(iter(domains), ""))  # raises: none of the domains is the caller's
+            require_domain(grant, next(iter(domains), ""))  # raises, since none of the domains is the caller's
         return body
 
     def _accept(self, approval: VerifiedApproval[Protection], grant: Grant) -> None:
@@ -249,7 +249,7 @@ class Protections:
             contract = self._approvals.check_table_contract(approval.predicate.contract, row, levels, grant)
             contracts.require_target_fit(contract, metadata, self._approvals.spark_extraction)
         new_contract_sha256 = contract_after(approval.predicate, row.contract_hash)
-        # The signed state includes a contract's hash: the one in force or, for a new protection, the signed one.
+        # The state includes the hash of the contract in force; for a new protection, of the contract in the approval.
         require_state(target.state, metadata, row.contract_hash or target.contract_sha256)
         require_head(target.snapshot_id, metadata.current_snapshot_id)
         if contract is not None:
@@ -316,7 +316,7 @@ def protection_record(
 
 
 def contract_after(protection: Protection, current: str | None) -> str | None:
-    """The hash of the contract after the protection is applied; None if it ends protection. `current`: the one before.
+    """The hash of the contract after the approval; None if the approval ends protection. `current`: the hash before.
 
     Raises unless `current` is None (to protect) or the signed hash (to end protection).
     """
@@ -335,7 +335,7 @@ def contract_after(protection: Protection, current: str | None) -> str | None:
 
 
 def require_head(approved: int | None, head: int | None) -> None:
-    """Refuse if `main` is not at the approved snapshot, since audits require a proof for each later one."""
+    """Refuse if `main` is not at the approved snapshot, since audits require a proof for each later snapshot."""
     if approved != head:
         expected, got = ("no snapshot" if each is None else f"snapshot {each}" for each in (approved, head))
         raise Code.APPROVAL_MAIN_MOVED(expected=expected, got=got)

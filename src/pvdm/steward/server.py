@@ -61,12 +61,12 @@ def start(notary: Notary) -> RunningServer:
 
 
 class RunningServer:
-    """A service in a thread; a context manager that stops it."""
+    """An HTTP service that runs in a thread. The end of its `with` block stops it."""
 
     def __init__(
         self, server: _Server, listener: socket.socket, shutdown_seconds: int, resources: contextlib.ExitStack
     ) -> None:
-        """`resources` are closed at the end: the listener, and the lock on the ledger."""
+        """`resources` (the listener, and the lock on the ledger) are closed by `stop`."""
         self._server = server
         self._listener = listener
         self._resources = resources
@@ -88,13 +88,12 @@ class RunningServer:
         self._server.up.wait(_START_SECONDS)
         if self._failure is not None or not self._server.started:
             self._server.should_exit = True
-            raise Code.SERVICE_NOT_STARTED(
-                expected=f"an open port within {_START_SECONDS} seconds",
-                got=type(self._failure).__name__ if self._failure is not None else "no open port",
-            ) from self._failure
+            expected = f"an open port within {_START_SECONDS} seconds"
+            got = type(self._failure).__name__ if self._failure is not None else "no open port"
+            raise Code.SERVICE_NOT_STARTED(expected=expected, got=got) from self._failure
 
     def stop(self) -> None:
-        """Refuse new requests, wait for running ones within `shutdown_seconds`, and end; a second call does nothing."""
+        """Refuse new requests, wait up to `shutdown_seconds` for running requests, and end. May be called twice."""
         self._server.should_exit = True
         self._thread.join(self._shutdown_seconds + _EXIT_SECONDS)
         if self._thread.is_alive():
@@ -120,7 +119,7 @@ class _Server(uvicorn.Server):
         self._notary = notary
         if notary.spark is not None:
             notary.spark.set_service_address(url)
-        self.up = threading.Event()  # set when the service has started, or has failed to
+        self.up = threading.Event()  # set when the service has started or could not start
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets=sockets)
@@ -176,7 +175,7 @@ def _uvicorn_config(notary: Notary) -> uvicorn.Config:
         lifespan="on",
         log_config=None,
         access_log=False,
-        proxy_headers=False,  # limits are by the peer address, which a header could fake
+        proxy_headers=False,  # limits count by peer address, which a header could fake
         server_header=False,
         backlog=BACKLOG_MAX,
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
@@ -233,10 +232,8 @@ def _open_listener(service: ServiceConfig) -> socket.socket:
         listener.bind((service.host, service.port))
     except OSError as error:
         listener.close()
-        raise Code.ADDRESS_UNAVAILABLE(
-            expected=f"{service.host} port {service.port}, a free port of this machine",
-            got=error.strerror or type(error).__name__,
-        ) from None
+        expected = f"{service.host} port {service.port}, a free port of this machine"
+        raise Code.ADDRESS_UNAVAILABLE(expected=expected, got=error.strerror or type(error).__name__) from None
     return listener
 
 
