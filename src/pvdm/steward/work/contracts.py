@@ -66,11 +66,9 @@ def require_source_reached(ledger: Ledger, contract: DataProductContract, grant:
     with ledger.read() as unit:
         found = namespaces.find(unit, tuple(levels))
     if found is None or not grant.reaches(found.domain):
-        raise Code.SOURCE_NOT_ALLOWED(
-            reason="source_of_other_domain",
-            expected=f"a source of the domain {grant.domain}",
-            got=contract.boundary.source.table[:200] if found is None else "one of another domain",
-        )
+        expected = f"a source of the domain {grant.domain}"
+        got = contract.boundary.source.table[:200] if found is None else "one of another domain"
+        raise Code.SOURCE_NOT_ALLOWED(reason="source_of_other_domain", expected=expected, got=got)
 
 
 def _require_applicable(contract: DataProductContract, domain: str, *, is_target: bool, expected_target: str) -> None:

@@ -82,7 +82,7 @@ def staged_head(metadata: TableMetadata, branch: str) -> str | None:
 def get_workload(unit: Unit, grant: Grant, workload_id: str) -> Workload:
     """The workload, if it is of the caller's domain.
 
-    Raises `workload_spent` for an id whose publication the restored ledger knows only by a receipt or a proof.
+    Raises `workload_spent` if a restore has found publications under this id that the restored backup lacks.
     """
     found = workloads.find(unit, workload_id)
     if found is None:
@@ -150,7 +150,7 @@ def describe_work(ledger: Ledger, subject: str) -> Facts:
 
 
 def list_tables_and_workloads(ledger: Ledger, subjects: Sequence[str]) -> list[tuple[str | None, str | None]]:
-    """Table and workload of each subject, an attempt or a workload; None and None for an unknown one."""
+    """The table's name and the workload's id for each id of an attempt or a workload; None and None if unknown."""
     with ledger.read() as unit:
         found = [_find_work(unit, subject)[1] for subject in subjects]
         return [
@@ -197,18 +197,17 @@ def decode_refusal(reason: str) -> RefusalView | None:
 
 
 def sentence_of(reason: str) -> str:
-    """The reason as a sentence; of an encoded refusal its reason and message."""
+    """The reason as a sentence; for an encoded refusal, the refusal's reason and message."""
     found = decode_refusal(reason)
     return reason if found is None else f"{found.reason}: {found.message}"
 
 
 def require_adoptable(metadata: TableMetadata, branch: str) -> None:
-    """Refuse a branch that `pvdm publish` cannot take over: unknown, a tag, `main`, or one that the Steward made."""
+    """Refuse a branch that `pvdm publish` cannot take over: unknown, a tag, `main`, or made by the Steward."""
     ref = metadata.refs.get(branch)
     if ref is None or ref.type is not RefType.BRANCH:
-        raise Code.BRANCH_UNKNOWN(
-            got=ascii(branch[:80]), hint=_OWN_CREDENTIALS if metadata.location.startswith("s3") else None
-        )
+        hint = _OWN_CREDENTIALS if metadata.location.startswith("s3") else None
+        raise Code.BRANCH_UNKNOWN(got=ascii(branch[:80]), hint=hint)
     if branch == MAIN or is_steward_branch(branch):
         expected, got = f"a branch of your own, neither {MAIN} nor {BRANCH_PREFIX}…", ascii(branch[:80])
         raise Code.BRANCH_REFUSED("this branch cannot be adopted", reason="branch_reserved", expected=expected, got=got)

@@ -52,7 +52,7 @@ from pvdm.verify.spark.extracting import SparkExtraction, require_extraction
 
 PREFIX_FOLDER: Final = "pvdm"
 _ONE_CHUNK: Final = Chunking(ChunkingBy.NONE, (), None, None, ())
-# In other states `end_staging` was called before, and returns the attempt. For ROLLED_BACK it must raise instead.
+# States in which `end_staging` calls `_begin_verifying`, which raises for ROLLED_BACK. Later states need no call.
 _BEFORE_VERIFYING: Final = frozenset({AttemptState.STAGING, AttemptState.ROLLED_BACK})
 
 
@@ -67,19 +67,19 @@ class PlannedChunk(NamedTuple):
 class Queue:
     """Passes work on to the Steward's job threads; each call returns at once."""
 
-    hurry: Callable[[Attempt], None]  # runs the attempt's job now
-    dispose: Callable[[str], None]  # cleans up after the attempt
-    changed: Callable[[str], None]  # wakes those who wait for the attempt
+    hurry: Callable[[Attempt], None]  # makes the attempt's job due now
+    dispose: Callable[[str], None]  # queues the clean-up after the attempt of this id
+    changed: Callable[[str], None]  # wakes the threads that wait for the attempt of this id
 
     def clean_up_after(self, attempt_id: str) -> None:
-        """Queue the clean-up after an attempt that was aborted, and wake those who wait for it."""
+        """Queue the clean-up after an aborted attempt, and wake the threads that wait for the attempt."""
         self.dispose(attempt_id)
         self.changed(attempt_id)
 
 
 @dataclass(eq=False)
 class Workloads:
-    """Opens workloads and attempts for producers of the table's domain, and queues what they staged."""
+    """Opens workloads and attempts for producers of the table's domain, and queues the verification of attempts."""
 
     ledger: Ledger
     clock: LedgerClock
@@ -93,10 +93,10 @@ class Workloads:
     _opening: ThreadLocks = field(default_factory=ThreadLocks, init=False)
 
     def open(self, grant: Grant, workload_id: str, table: str, parameters: Mapping[str, str]) -> Workload:
-        """Open the workload: pin its source and fix its plan; the same call again returns it unchanged."""
+        """Open the workload: pin its source and fix its plan. A repeated call returns the workload unchanged."""
         refuse_attempt_token(grant)
         ids.require_workload_id(workload_id)
-        # Planning may take long: a second call meanwhile waits for the first and does not plan again.
+        # Planning may take long. A concurrent call waits here until the first call has planned, and uses its plan.
         with self._opening.hold(workload_id):
             row = load_row(self.catalog, grant, table)
             complete = self._find_of_old_contract(row, workload_id, parameters)
@@ -119,8 +119,8 @@ class Workloads:
     ) -> Attempt:
         """Open a new attempt at the chunk, STAGING, and create its branch from main's head, in one transaction.
 
-        A call with the same `attempt_id` again returns the same attempt. Raises if `most` attempts have failed; the
-        default is the contract's limit.
+        A repeated call with the same `attempt_id` returns the same attempt. Raises if `most` attempts at the chunk have
+        failed; the default for `most` is the contract's limit.
         """
         refuse_attempt_token(grant)
         attempt_id = attempt_id or secrets.token_hex(16)
@@ -150,13 +150,13 @@ class Workloads:
         return opened[0]
 
     def find_newest_source(self, workload_id: str) -> int | None:
-        """The id of the source's newest snapshot; None if it is unknown, or for an abandoned workload."""
+        """The id of the source's newest snapshot; None if the id is unknown or the workload is ABANDONED."""
         try:
             with self.ledger.read() as unit:
                 workload = workloads.get(unit, workload_id)
                 bound = bound_contract(unit, workload)
         except PvdmError:
-            return None  # the workload is shown without it
+            return None  # the workload is shown without this id
         return None if workload.state is WorkloadState.ABANDONED else self.sources.find_newest(workload, bound)
 
     def end_staging(self, grant: Grant, attempt_id: str) -> Attempt:
@@ -191,7 +191,7 @@ class Workloads:
         return moved
 
     def list_chunks(self, grant: Grant, workload_id: str, *, after: int, count: int) -> list[PlannedChunk]:
-        """The plan's chunks after the first `after`, each with its last attempt; `count` of them, or fewer."""
+        """At most `count` chunks of the plan, without the first `after` chunks; each chunk with its last attempt."""
         refuse_attempt_token(grant)
         with self.ledger.read() as unit:
             get_workload(unit, grant, workload_id)
@@ -233,7 +233,7 @@ class Workloads:
     def _find_of_old_contract(self, row: TableRow, workload_id: str, parameters: Mapping[str, str]) -> Workload | None:
         """The workload of this id if it is complete and the table has another contract now; else None.
 
-        Raises `contract_moved` for one that is not complete under its old contract.
+        Raises `contract_moved` if the workload was opened under another contract and is not complete.
         """
         with self.ledger.read() as unit:
             earlier = workloads.find(unit, workload_id)
@@ -251,12 +251,9 @@ class Workloads:
     def _bind_contract(self, row: TableRow, table: str, parameters: Mapping[str, str]) -> BoundContract:
         """The contract that the table is protected under, with these parameters."""
         if row.contract_hash is None:
-            raise Code.NOT_PROTECTED(
-                f"{table} is not protected: there is no contract to publish under",
-                expected="a protected table",
-                got="a table without protection",
-                hint="an operator protects it with `pvdm protect`",
-            )
+            message = f"{table} is not protected: there is no contract to publish under"
+            hint, got = "an operator protects it with `pvdm protect`", "a table without protection"
+            raise Code.NOT_PROTECTED(message, expected="a protected table", got=got, hint=hint)
         with self.ledger.read() as unit:
             contract = contract_of(unit, row.contract_hash)
         require_for_table(contract, parse_full_name(table), row.domain)
@@ -265,7 +262,7 @@ class Workloads:
     def _open(self, workload_id: str, row: TableRow, bound: BoundContract, branch: str | None = None) -> Workload:
         """Open the workload, or return the one that was opened under this id with the same contract and parameters.
 
-        A workload is not opened for a `branch` that cannot be adopted.
+        Raises, and opens no workload, if `branch` is given and cannot be adopted.
         """
         contract = bound.contract
         metadata = self.catalog.states.load(row).metadata
@@ -290,7 +287,7 @@ class Workloads:
             require_extraction(self.spark_extraction).require_reach(source.scan.locations())
         target = to_model(metadata.current_schema)
         if contract.boundary.operation is Operation.APPEND:
-            # The claim is checked before anything is staged; the gate checks it again.
+            # A claim that is not free is refused here, before anything is staged. The gate checks the claim too.
             schema = source.scan.schema
             claim = with_source_column(bound, claim_of(bound, schema), source.ref.uuid, schema)
             claim = with_target_column(bound, claim, target)
@@ -299,7 +296,7 @@ class Workloads:
         require_usable(bound, source, target, self.files)
         plan = plan_workload(bound, source, lambda location: self.files.fetch(location).data)
         planned = [Chunk(each.chunk_id, each.to_bytes()) for each in plan]
-        newer = dump_columns(source.newer_columns)  # added to the source since its snapshot was written
+        newer = dump_columns(source.newer_columns)  # columns added to the source since its snapshot was written
         pinned = PinnedWorkload(str(source.snapshot_id), plan.sha256, self.epoch(), planned, newer)
 
         def work(unit: Unit) -> Workload:
@@ -344,19 +341,16 @@ class Workloads:
         return begun
 
     def _adopt_branch(self, workload: Workload, branch: str, reason: str | None) -> Attempt:
-        """A new attempt that adopts the branch; the last one if it is live or published, or a reason is missing."""
+        """A new attempt that adopts the branch; the last attempt if it is live or published, or `reason` is missing."""
         workload_id = workload.opening.workload_id
         with self.ledger.read() as unit:
             contract = contract_of(unit, workload.opening.contract_hash)
             planned = chunks.list_by_workload(unit, workload_id)
             earlier = attempts.list_by_chunk(unit, workload_id, planned[0].chunk_id)
         if len(planned) != 1:  # a staged branch cannot be one chunk of several
-            raise Code.WORKLOAD_INVALID(
-                "the workload was opened to be staged chunk by chunk",
-                reason="workload_parameters_differ",
-                expected="another workload id",
-                got=f"a plan of {len(planned)} chunks",
-            )
+            message = "the workload was opened to be staged chunk by chunk"
+            expected, got = "another workload id", f"a plan of {len(planned)} chunks"
+            raise Code.WORKLOAD_INVALID(message, reason="workload_parameters_differ", expected=expected, got=got)
         last = earlier[-1] if earlier else None
         if last is not None and last.state not in (AttemptState.VERIFICATION_FAILED, AttemptState.ROLLED_BACK):
             self._require_as_staged(workload, last, branch)

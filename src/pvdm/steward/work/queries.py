@@ -47,23 +47,21 @@ class JobKind(Enum):
 
     VERIFY = "verify"
     PUBLISH = "publish"
-    DISPOSE = "dispose"
-    SETTLE = "settle"
+    DISPOSE = "dispose"  # clean up after an ended attempt
+    SETTLE = "settle"  # make the receipts and clean-ups that a crash prevented
 
 
 @dataclass(frozen=True, slots=True)
 class JobStatus:
-    """One job and the error of its last try; `subject` is an attempt id or a workload id, empty for `settle`."""
+    """One job and the error of its last try. `subject`: the id of an attempt or a workload; empty for SETTLE."""
 
     kind: JobKind
     subject: str
     state: api.JobState
     tries: int
     error: PvdmError | None
-    again_seconds: int | None = None
-    """Time until the next automatic retry; None if there will be none."""
-    age_seconds: float = 0.0
-    """Time since the job was requested."""
+    again_seconds: int | None = None  # until the next automatic retry; None if there will be no retry
+    age_seconds: float = 0.0  # since the job was requested
 
 
 JobOf = Callable[[Attempt], JobStatus | None]
@@ -71,11 +69,11 @@ JobOf = Callable[[Attempt], JobStatus | None]
 
 @dataclass(frozen=True, slots=True)
 class _WorkloadFacts:
-    """Facts that all attempts of one workload share. `overrides`: the override's id for each snapshot it published."""
+    """Facts that all attempts of one workload share."""
 
     table: str | None
     incomplete: bool
-    overrides: Mapping[str, str]
+    overrides: Mapping[str, str]  # Key: a snapshot's id. Value: the id of the override that published the snapshot.
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +101,7 @@ _NO_DETAILS: Final = _FailureDetails()
 def attempt_views(
     unit: Unit, found: Sequence[Attempt], job_of: JobOf, role: Role, vault: Vault
 ) -> list[api.AttemptView]:
-    """Build the views of these attempts for a role; details of failures are read only for those that failed."""
+    """Build the views of these attempts for a role; details of a FAIL are read only for attempts that have one."""
     ids = [each.attempt_id for each in found]
     last_proofs = proofs.find_newest_of_attempts(unit, ids)
     published = chunks.find_publications_of_attempts(unit, ids)
@@ -119,7 +117,7 @@ def attempt_views(
     details = {nonce: _failure_details(unit, record, role) for nonce, record in records.items()}
     views = []
     for each in found:
-        # During a second verification the old proof no longer counts, and the log does not cover a new one yet.
+        # While VERIFYING, an old proof no longer counts, and the outside checkpoint may not cover a new proof yet.
         proof = last_proofs.get(each.attempt_id) if each.state is not AttemptState.VERIFYING else None
         failure = details.get(proof.nonce, _NO_DETAILS) if proof is not None else _NO_DETAILS
         if proof is not None and proof.verdict is Outcome.FAIL:
@@ -139,7 +137,7 @@ def _attempt_view(
 ) -> api.AttemptView:
     staged, snapshot = attempt.staged_snapshot_id, None if published is None else published.snapshot_id
     extent = None if published is None else published.extent
-    # Of chunks that were published together only those that failed needed the override.
+    # If chunks were published together, only the chunks that failed needed the override.
     waived = snapshot is not None and proof is not None and proof.verdict is Outcome.FAIL
     classes = () if proof is None else json.loads(proof.summary).get("classes", ())
     return api.AttemptView(
@@ -172,7 +170,7 @@ def _attempt_view(
 
 
 def job_view(job: JobStatus) -> api.JobView:
-    """A job as the attempt's producer may see it; the text of a bug is in the Steward's log only."""
+    """A job as the attempt's producer may see it. Only the Steward's log has the text of a bug."""
     return api.JobView(
         state=job.state,
         tries=job.tries,
@@ -221,7 +219,7 @@ def _finding_view(found: StoredFinding, *, may_see_values: bool) -> api.FindingV
 def locate_in_quarantine(
     unit: Unit, attempt: Attempt, proof: ProofRecord, named: Collection[str], vault: Vault
 ) -> api.QuarantineView | None:
-    """Locate the named files of the attempt in quarantine; None if its files are not there, or were removed."""
+    """Locate the `named` files in quarantine; None if the attempt's files are not there, or were removed from there."""
     attempt_id = attempt.attempt_id
     disposal = disposals.find_disposal(unit, attempt_id)
     if disposal is None or disposal.outcome is not DisposalOutcome.QUARANTINED:
@@ -252,7 +250,7 @@ class WorkQueries:
     on_abort: Callable[[str], None]  # cleans up after an attempt that a producer aborted
 
     def list_workloads(self, grant: Grant, *, after: str | None = None, count: int = 100) -> list[api.WorkloadView]:
-        """The workloads of the caller's domain, by id; a token for one attempt is refused."""
+        """The workloads of the caller's domain in order of their ids; a token for one attempt is refused."""
         refuse_attempt_token(grant)
         with self.ledger.read() as unit:
             found = workloads.page(unit, domain=visible_domain(grant), after=after, count=count)
@@ -273,7 +271,7 @@ class WorkQueries:
     def get_workload_detail(
         self, grant: Grant, workload_id: str, *, chunks_after: int = 0, count: int = chunks.CHUNKS_PAGE_MAX_ROWS
     ) -> api.WorkloadDetail:
-        """One workload of the caller's domain, with the next chunks of its plan after `chunks_after`."""
+        """One workload of the caller's domain, with the chunks of its plan after the first `chunks_after`."""
         refuse_attempt_token(grant)
         with self.ledger.read() as unit:
             found = get_workload(unit, grant, workload_id)
@@ -304,7 +302,7 @@ class WorkQueries:
             return self._is_settled(unit, _get_allowed(unit, grant, attempt_id))
 
     def list_settled(self, attempt_ids: Sequence[str]) -> list[str]:
-        """Those of these attempts that are settled, as in `is_settled`, by one read for all of them."""
+        """The ids for which `is_settled` would be true; the ledger is read once for all of them."""
         with self.ledger.read() as unit:
             found = [attempts.get(unit, attempt_id) for attempt_id in attempt_ids]
             return [each.attempt_id for each in found if self._is_settled(unit, each)]
@@ -332,6 +330,7 @@ class WorkQueries:
             live = attempts.list_live(unit, workload_id) if _WAITING_FOR_STEWARD & last.keys() else []
             jobs = (job for job in map(self.job_of, live) if job is not None)
             problem = next((job.error for job in jobs if job.error is not None), None)
+            chunk_states = tuple(api.ChunkStateView(state=key, chunks=count) for key, count in sorted(last.items()))
             views.append(
                 api.WorkloadView(
                     workload_id=workload_id,
@@ -346,9 +345,7 @@ class WorkQueries:
                     source_newer_columns=each.newer_columns.decode(),
                     plan_hash=each.plan_hash,
                     chunk_count=planned.get(workload_id, 0),
-                    chunk_states=tuple(
-                        api.ChunkStateView(state=key, chunks=count) for key, count in sorted(last.items())
-                    ),
+                    chunk_states=chunk_states,
                     problem=None if problem is None else RefusalView.of_error(problem),
                     override_ids=tuple(sorted(waived.get(workload_id, {}).values())),
                     claim=claimed.get(workload_id),

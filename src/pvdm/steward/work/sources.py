@@ -53,9 +53,9 @@ class Sources:
         self._reader = reader
 
     def pin(self, bound: BoundContract, table_uuid: str) -> PinnedSource:
-        """Pin the source as it is now. Raises if another table has its name now, until an operator approves that.
+        """Pin the source as it is now. Raises if its name now means another table, unless the contract names its UUID.
 
-        The source's snapshot must descend from the one that was last published to the target.
+        Raises also if the source's snapshot does not descend from the snapshot that was last published to the target.
         """
         contract = bound.contract
         if contract.boundary.source.manifest is not None:
@@ -76,8 +76,9 @@ class Sources:
     def check_source(self, contract: DataProductContract, table_uuid: str | None) -> Callable[[Schema | None], None]:
         """Check the contract's source now; returns a function that refuses a target schema that the source cannot fill.
 
-        Raises for a source that is missing, unreadable, of an unsupported format, or not the approved table. A table
-        without a snapshot is checked by its schema. For the target None, as of a namespace, only the source is checked.
+        Raises for a source that is missing, unreadable, of an unsupported format, or not the approved table. A source
+        table without a snapshot is checked by its schema. A namespace has no schema: with None, the function checks
+        only the source.
         """
         with _refuse_contract(contract):
             if contract.boundary.source.manifest is not None:
@@ -101,8 +102,8 @@ class Sources:
         manifest = bound.contract.boundary.source.manifest
         if manifest is not None:
             data = self._read_manifest(manifest)
-            # Compared before it is parsed, since another manifest may be invalid. The error is retried: somebody may
-            # put the pinned manifest back.
+            # The id is compared before the manifest is parsed, since another manifest may be invalid. The job is tried
+            # again after this error: somebody may put the pinned manifest back.
             if workload.source_snapshot_id != str(manifest_snapshot_id(data)):
                 raise Code.SOURCE_UNREADABLE(
                     "the manifest of the source is not the one that the workload has pinned",
@@ -128,7 +129,7 @@ class Sources:
             return None
 
     def load_schema(self, workload: Workload, bound: BoundContract) -> Schema:
-        """The columns of the pinned source, without planning a scan of a table."""
+        """The columns of the pinned source. For a source table, no scan is planned."""
         if bound.contract.boundary.source.manifest is not None:
             return self.pin_again(workload, bound).scan.schema
         _, ref, metadata, snapshot_id = self._load_pinned(workload, bound.contract)
@@ -157,7 +158,7 @@ class Sources:
         contract: DataProductContract,
         table_uuid: str,
     ) -> TableMetadata:
-        """The source's metadata, in which the snapshot also has those newer columns that the contract reads."""
+        """The source's metadata, with those `newer` columns that the contract reads added to the snapshot's schema."""
 
         def list_wanted() -> frozenset[str]:
             with self._ledger.read() as unit:
@@ -171,7 +172,7 @@ class Sources:
         return self._require_readable(source, state.row.domain, *self._catalog.responses.places_of(state))
 
     def _require_readable(self, source: PinnedSource, domain: str, *own: Location) -> PinnedSource:
-        """Return the source. Raises if a file is the Steward's or another domain's; `own` are its table's folders."""
+        """Return the source. Raises if a file is the Steward's or another domain's. `own`: the table's own folders."""
         if domain == EVERY_DOMAIN:
             return source
         own_folders = tuple(f"{each}/" for each in own)
@@ -185,18 +186,15 @@ class Sources:
     def _load_pinned(
         self, workload: Workload, contract: DataProductContract
     ) -> tuple[TableState, TableRef, TableMetadata, int]:
-        """The source now, its name, its metadata with the newer columns that the workload reads, and the snapshot."""
+        """The source's present state, its name, its metadata with the newer columns that are read, the snapshot id."""
         catalog = self._catalog
         with self._ledger.read() as unit:
             row = tables.find_by_uuid(unit, workload.opening.source)
             if row is None and tables.belonged_to_upstream(unit, workload.opening.source):
-                raise Code.SOURCE_UNREADABLE(
-                    "the upstream shows another table under the name of the workload's source",
-                    reason="source_changed",
-                    expected=f"the table {workload.opening.source}",
-                    got="another one, when it was last loaded",
-                    hint="bring it back there and load it by its name; or an operator abandons the workload",
-                )
+                message = "the upstream shows another table under the name of the workload's source"
+                expected, got = f"the table {workload.opening.source}", "another one, when it was last loaded"
+                hint = "bring it back there and load it by its name; or an operator abandons the workload"
+                raise Code.SOURCE_UNREADABLE(message, reason="source_changed", expected=expected, got=got, hint=hint)
             if row is None:
                 raise Code.SOURCE_GONE(got="no such table", hint=_GONE_HINT)
             ref = table_ref(unit, catalog.name, row)
@@ -220,13 +218,10 @@ class Sources:
                 difference = find_unproved(unit, row, state.metadata)
                 if difference is None and is_known(unit, row.table_uuid, state.metadata, found):
                     return
-        raise Code.SOURCE_UNREADABLE(
-            f"{row.name} is not shown by its upstream as it was when the workload pinned it",
-            reason="source_changed",
-            expected=f"snapshot {snapshot_id} as it was",
-            got=difference or "another one of that id",
-            hint="take the change back there; or an operator abandons the workload, and another one is opened",
-        )
+        message = f"{row.name} is not shown by its upstream as it was when the workload pinned it"
+        expected, got = f"snapshot {snapshot_id} as it was", difference or "another one of that id"
+        hint = "take the change back there; or an operator abandons the workload, and another one is opened"
+        raise Code.SOURCE_UNREADABLE(message, reason="source_changed", expected=expected, got=got, hint=hint)
 
     def _read_manifest(self, manifest: str) -> bytes:
         try:
@@ -260,7 +255,7 @@ def _require_fit(contract: DataProductContract, source: Schema, target: Schema |
 
 @contextlib.contextmanager
 def _refuse_contract(contract: DataProductContract) -> Iterator[None]:
-    """Turn errors about the source into refusals of its contract, with the same code."""
+    """Turn errors about the source into refusals of the contract, with the same code."""
     source = contract.boundary.source
     try:
         yield
