@@ -81,7 +81,7 @@ def build_pipeline(parts: PipelineParts) -> Pipeline:
     vault = Vault(parts.config.catalog.vault, parts.stores)
 
     def dispose(attempt_id: str) -> None:
-        jobs.dispose(attempt_id)  # the jobs are built after the services, which ask for clean-ups later
+        jobs.dispose(attempt_id)  # `jobs` is built below; the services call `dispose` only after that
 
     services = build_job_services(parts, vault, sources, files, dispose)
 

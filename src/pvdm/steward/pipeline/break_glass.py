@@ -43,7 +43,7 @@ from pvdm.verify.fetch import Files
 
 @dataclass(eq=False)
 class OverrideStaging:
-    """Stages files whose FAIL an operator has waived, as an attempt of the Steward; every other check remains.
+    """Stages files whose FAIL an operator has waived, as a new attempt. All checks but the verdict still apply.
 
     A parameter `core` is the core of the FAIL proof: the part with attempt, target, files and verdict.
     """
@@ -60,11 +60,11 @@ class OverrideStaging:
     def stage_override(self, grant: Grant, override_id: str) -> Attempt:
         """Stage exactly the bytes that the override names as a new attempt, to be verified and published.
 
-        The same call again continues that attempt, or returns it once it was published.
+        A repeated call continues this attempt, or returns it if it was published.
         """
         with self.ledger.read() as unit:
             require_domain(grant, get_override(unit, override_id).domain)
-        # One call at a time, so that a concurrent one finds the attempt of the first.
+        # One call at a time, so that a second call finds the attempt of the first call.
         with self._lock:
             with self.ledger.read() as unit:
                 override = get_override(unit, override_id)
@@ -86,9 +86,9 @@ class OverrideStaging:
         with translate_refusals("override"):
             require_unexpired(statement.expires_at, self.clock.now_micros(), "override_expired", "the override")
         require_base_is_main(statement, self.catalog.states.load(self._get_row(core)).metadata.current_snapshot_id)
-        self._read_entries(core)  # raises if there are none
+        self._read_entries(core)  # raises if verification could not read the files
         failed, hashes = core.attempt, set(core.files.staged_hashes)
-        # All files must lie in quarantine; under `on-fail: delete` there are none.
+        # All files must lie in quarantine. With `on-fail: delete` in the contract, no file is there.
         listed = self.vault.finished(core.target.table.uuid, VaultKind.QUARANTINE, failed.attempt_id)
         missing = hashes - {location.rpartition("/")[2] for location in listed}
         if missing:
@@ -105,7 +105,7 @@ class OverrideStaging:
                 found = _find_live_attempt(unit, core, override_id)
             if found is None:
                 raise
-            return found  # opened meanwhile by another Steward of this ledger
+            return found  # another Steward of this ledger has opened it meanwhile
 
     def _read_entries(self, core: ProofCore) -> tuple[DataFile, ...]:
         """The manifest entries of the failed attempt; raises if verification could not read its files."""
@@ -177,7 +177,7 @@ class OverrideStaging:
 
 
 def _find_published(unit: Unit, override: StoredOverride, core: ProofCore) -> Attempt | None:
-    """The attempt that the override has published: the one whose snapshot used its nonce."""
+    """The attempt that was published by the override: its snapshot is the snapshot that used the override's nonce."""
     used = nonces.find(unit, override.record.nonce)
     if used is None or used.state is not NonceState.COMMITTED or used.snapshot_id is None:
         return None
@@ -187,7 +187,7 @@ def _find_published(unit: Unit, override: StoredOverride, core: ProofCore) -> At
 
 
 def _find_live_attempt(unit: Unit, core: ProofCore, override_id: str) -> Attempt | None:
-    """The live attempt that was opened for this override; raises `attempt_live` for any other live one."""
+    """The live attempt that was opened for this override; raises `attempt_live` if another attempt is live."""
     of_chunk = attempts.list_by_chunk(unit, core.attempt.workload_id, core.attempt.chunk_id)
     last = of_chunk[-1] if of_chunk else None
     if last is None or last.state not in ATTEMPT.live():

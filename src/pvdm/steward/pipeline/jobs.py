@@ -30,7 +30,7 @@ JOB_RETRY_MAX_SECONDS: Final = 60
 SEARCH_INTERVAL_SECONDS: Final = 15
 _HELD_SECONDS: Final = 5  # the wait for a retry while another Steward does the work
 _STOP_SECONDS: Final = 20  # for running jobs to end
-# Older work was found by an earlier search of this Steward, or at its start.
+# Every search after the first looks back only this far, because the searches before it found all older work.
 _SEARCH_BACK_MICROS: Final = 3_600 * 1_000_000
 
 Listener = Callable[[], None]
@@ -40,9 +40,9 @@ Listener = Callable[[], None]
 class Tasks:
     """What the threads call; each is idempotent and stores its result in the ledger."""
 
-    verify: Callable[[str], object]  # of an attempt id
-    publish: Callable[[str, Sequence[str]], object]  # of a workload id and attempt ids
-    dispose: Callable[[str], object]  # of an attempt id: cleans up
+    verify: Callable[[str], object]  # gets an attempt id
+    publish: Callable[[str, Sequence[str]], object]  # gets a workload id and attempt ids
+    dispose: Callable[[str], object]  # gets an attempt id, and cleans up after that attempt
     settle: Callable[[], object]  # makes the receipts and clean-ups that a crash prevented
 
 
@@ -52,11 +52,11 @@ class _Job:
     subject: str  # an attempt's id, or the workload's if its chunks are published together; empty for SETTLE
     state: JobState = JobState.QUEUED
     tries: int = 0
-    due: float = 0.0  # a time of the monotonic clock; 0.0 is at once
-    requested_again: bool = False  # while it ran
+    due: float = 0.0  # when the job may run, on the monotonic clock; 0.0: at once
+    requested_again: bool = False  # whether the job was requested while it ran
     error: PvdmError | None = None
     error_is_current: bool = False  # false once the job was requested again
-    since: float = field(default_factory=time.monotonic)  # when it was first requested
+    since: float = field(default_factory=time.monotonic)  # when the job was first requested
     position: float = field(default_factory=time.monotonic)  # jobs that are due run in the order of these positions
 
     def view(self) -> JobStatus:
@@ -80,9 +80,10 @@ class Jobs:
         retry_seconds: float = 1.0,
         search_interval_seconds: float = SEARCH_INTERVAL_SECONDS,
     ) -> None:
-        """`changed` gets the id of what a job changed. A retry waits `retry_seconds`, and the next one twice as long.
+        """`changed` is called with the id of each attempt or workload that a job may have changed.
 
-        Every `search_interval_seconds` the ledger is searched for unfinished work that has no job in this process.
+        The first retry waits `retry_seconds`, and each further retry twice as long as the retry before. The ledger is
+        searched every `search_interval_seconds` for unfinished work that has no job in this process.
         """
         self._ledger = ledger
         self._clock = clock
@@ -107,13 +108,13 @@ class Jobs:
                 threading.Thread(target=self._work, name=f"pvdm-job-{number}", daemon=True)
                 for number in range(self._thread_count)
             ]
-            self._threads.append(threading.Thread(target=self._search_repeatedly, name="pvdm-job-look", daemon=True))
+            self._threads.append(threading.Thread(target=self._search_repeatedly, name="pvdm-job-search", daemon=True))
         self._queue(JobKind.SETTLE, "")
         for thread in self._threads:
             thread.start()
 
     def stop(self, seconds: float = _STOP_SECONDS) -> None:
-        """Start no further job and wait for running ones; the rest continues at the next start."""
+        """Start no further job and wait for running jobs. Unfinished work continues after the next start."""
         with self._condition:
             self._stopping = True
             self._condition.notify_all()
@@ -151,10 +152,10 @@ class Jobs:
             return [job.view() for job in self._jobs.values()]
 
     def _queue(self, kind: JobKind, subject: str, *, position: float | None = None) -> None:
-        """Make the job due now. A new job gets the given position in the queue: by default the last.
+        """Make the job due now. A new job is the last in the queue, unless a position is given.
 
-        A publication gets the position of its verification, and a clean-up that of both, so that an attempt is finished
-        before the next one is begun. Otherwise many staging branches would be live at once, and each of them makes
+        An attempt's publication and clean-up get the position of its verification, so that the attempt is finished
+        before another attempt is begun. Otherwise many staging branches would be live at once, and each branch makes
         every change of the table slower. A repeated verification is last, so that it does not delay other attempts.
         """
         with self._condition:
@@ -225,7 +226,7 @@ class Jobs:
         else:
             if job.kind in (JobKind.VERIFY, JobKind.PUBLISH) and self._has_work(job):
                 raise AssertionError("a job that is done has moved its attempt")
-            if job.kind is not JobKind.SETTLE:  # it runs often and logs its own failures
+            if job.kind is not JobKind.SETTLE:  # SETTLE runs often and logs its own failures
                 log_event("job_done", **self._describe(job))
             self._finish(job, None, None)
 
@@ -325,7 +326,7 @@ class Jobs:
             return None
 
     def _list_publishable(self, subject: str) -> list[Attempt]:
-        """The attempts to publish together; empty until all of them are proved."""
+        """The attempts to publish together for an attempt's or a workload's id; empty until all of them are proved."""
         with self._ledger.read() as unit:
             attempt = attempts.find(unit, subject)
             opening = workloads.get(unit, subject if attempt is None else attempt.workload_id).opening
@@ -337,7 +338,7 @@ class Jobs:
 
 
 def publication_id(workload_id: str, attempt_ids: Sequence[str]) -> str:
-    """The id under which attempts are published together: the only attempt's, or the workload's."""
+    """The id of a publication: the attempt's id if there is only one attempt, else the workload's id."""
     return attempt_ids[0] if len(attempt_ids) == 1 else workload_id
 
 
@@ -353,8 +354,8 @@ class UnfinishedWork:
     def is_settling_due(self, now_micros: int) -> bool:
         """Whether a receipt or a clean-up is missing that was missing at the previous call too.
 
-        What is missing for the first time may be under way. Each item is reported once, because settling would be
-        repeated at every call for an item that it cannot repair.
+        An item that is missing for the first time may be under way. Each item makes settling due once. Otherwise an
+        item that settling cannot repair would make settling due at every call.
         """
         with self._ledger.read() as unit:
             publications = receipts.list_missing(unit, since_micros=self._since_micros)

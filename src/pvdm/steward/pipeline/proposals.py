@@ -71,9 +71,9 @@ class Proposals:
         return Proposal(workload, bound, frozenset(planned), parts, statement, self._claim(workload, bound))
 
     def _claim(self, workload: Workload, bound: BoundContract) -> Claim:
-        """The part of the target that the workload reserves: as stored, or as the contract's filter gives it.
+        """The part of the target that the workload reserves: the stored claim, or else the claim in the contract.
 
-        Without `claim` in the contract it is everything. The gate adds which target column the source column fills.
+        Without `claim` in the contract, everything is reserved. The gate adds the target column to the claim.
         """
         if bound.contract.boundary.claim is None:
             return Claim.everything()
@@ -146,10 +146,10 @@ def _read_waiver(unit: Unit, attempt: Attempt, envelopes: Sequence[LoggedEnvelop
 
 
 def find_waiver(unit: Unit, attempt: Attempt, core: ProofCore) -> tuple[StoredOverride, ProofRecord] | None:
-    """The unused override by which this attempt may be published despite its FAIL, and the FAIL that it was signed for.
+    """The unused override that waives this attempt's FAIL, and the FAIL that the override was signed for.
 
-    An attempt that was opened for an override uses that one alone. Any other attempt at the chunk uses one for exactly
-    its bytes and its base; of several, the one that expires last.
+    The override must name exactly the attempt's bytes. If the attempt was opened for an override, no other is used.
+    Else the override must name the attempt's base; if several overrides do, the override that expires last is used.
     """
     opened_for = find_override_of(unit, attempt)
     found: list[tuple[int, StoredOverride, ProofRecord]] = []
@@ -171,7 +171,7 @@ def find_waiver(unit: Unit, attempt: Attempt, core: ProofCore) -> tuple[StoredOv
 
 
 def may_still_be_used(unit: Unit, attempt: Attempt, override: StoredOverride, now_micros: int) -> bool:
-    """Whether the override goes to the gate with the attempt: it has not expired, or the attempt was opened for it."""
+    """Whether to send override and attempt to the gate: the override is unexpired, or the attempt was opened for it."""
     record = override.record
     return record.expires_micros > now_micros or find_override_of(unit, attempt) == record.override_id
 
@@ -206,7 +206,7 @@ def read_verified(vault: Vault, record: VerifiedRecord) -> tuple[DataFile, ...]:
 
 @dataclass(eq=False)
 class StatementSigner:
-    """Signs and logs receipts and workload statements of one notary; each is stored once."""
+    """Signs and logs receipts and workload statements of one notary; equal statements are stored once."""
 
     ledger: Ledger
     keys: KeyService

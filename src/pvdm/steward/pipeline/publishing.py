@@ -63,7 +63,7 @@ class Publishing:
     seals: Seals | None = None
 
     def publish(self, workload_id: str, attempt_ids: Sequence[str]) -> PublicationResult:
-        """Publish these proved attempts together: one, or one of every chunk under atomicity `workload`.
+        """Publish these proved attempts together: one attempt, or under atomicity `workload` one for each chunk.
 
         An attempt that the gate refuses becomes VERIFICATION_FAILED. If its proof expired or the table moved, it goes
         back to VERIFYING. After any other error it stays COMMITTING. The error is raised in each case.
@@ -76,7 +76,7 @@ class Publishing:
         if earlier is not None:
             return earlier
         try:
-            # Before the commit: the trust root must accept the receipt, which is signed after it.
+            # Before the commit, the trust root must accept the keys that sign the receipt after the commit.
             self.trust.require_signing_trusted()
         except PvdmError as error:
             raise _untrusted_error(error) from error
@@ -106,7 +106,7 @@ class Publishing:
         """Make the receipts that a crash prevented, for publications that `main` shows.
 
         Pointer, nonces and states change in one transaction, so an attempt that is COMMITTING was not published. At an
-        upstream it may have been. So every announced publication, stored before its request was sent, is settled first.
+        upstream, such an attempt may be published, so every announced publication is settled first.
         """
         self._settle_announced()
         with self.ledger.read() as unit:
@@ -116,7 +116,7 @@ class Publishing:
             try:
                 results.append(self._ensure_receipt(each))
             except PvdmError as error:
-                # The others are still settled. This one is tried again later; until then an audit reports it.
+                # The other receipts are still made. This receipt is tried again later; until then audits report it.
                 log_failure("receipt_not_made", error, snapshot=each.snapshot_id, **self._describe(each))
         return results
 
@@ -129,12 +129,12 @@ class Publishing:
 
     def _settle_announced(self) -> None:
         with self.ledger.read() as unit:
-            still_open = announced.list_open(unit)
-        for each in still_open:
+            unsettled = announced.list_open(unit)
+        for each in unsettled:
             try:
                 UpstreamTarget(self.ledger, self.clock, self.catalog, each.table_uuid).settle(each)
             except PvdmError as error:
-                # It stays open and blocks other publications to its table until a later try succeeds.
+                # Until a later try settles this publication, it blocks other publications to its table.
                 log_failure("announced_not_settled", error, snapshot=each.snapshot_id, **self._describe(each))
 
     def _describe(self, subject: Publication | AnnouncedPublication) -> Facts:
@@ -175,7 +175,7 @@ class Publishing:
             return confirm_publication(published, self._gate(table_uuid))
 
     def _apply_refusal(self, error: PvdmError, nonces_before: Mapping[str, str]) -> None:
-        """End the refused attempts, or have them verified again: the one that the error names, or else all of them.
+        """End the refused attempts, or have them verified again: the attempt that the error names, else all attempts.
 
         `nonces_before`: the nonce of each attempt at the gate's checks. An attempt whose state or nonce has changed
         since stays as it is, because the refusal is about its earlier state.

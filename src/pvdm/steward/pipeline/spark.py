@@ -56,7 +56,7 @@ class SparkVerifier:
                 self._token_id = None
 
     def _make_key_endpoint(self, job_id: str, handle: str) -> KeyEndpoint:
-        """Where a job's workers get its keys, and with which handle and token. Raises if the Steward does not serve."""
+        """The address, handle and token with which a job's workers get keys. Raises if the Steward does not serve."""
         if self._address is None:
             raise Code.SPARK_EXTRACTION_FAILED(reason="key_endpoint_closed", got="a Steward that does not serve")
         authorities = None if self._settings.authorities is None else str(self._settings.authorities)
@@ -66,7 +66,7 @@ class SparkVerifier:
     def _write_token(self) -> Path:
         """Write a token for workers on this host to a file that only the Steward's user can read; returns its path.
 
-        The token outlives the jobs that begin now. A new one is written after half of its lifetime.
+        A token is valid four times as long as a job may run. After half of that time, a call writes a new token.
         """
         lifetime = 4 * self._settings.job_seconds
         with self._lock:

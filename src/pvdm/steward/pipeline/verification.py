@@ -45,7 +45,7 @@ _MICROS: Final = 1_000_000
 
 @dataclass(eq=False)
 class Verification:
-    """Brings attempts from VERIFYING to their verdict; each call continues where an earlier one was stopped."""
+    """Brings attempts from VERIFYING to their verdict; each call continues where an earlier call stopped."""
 
     ledger: Ledger
     clock: LedgerClock
@@ -58,7 +58,7 @@ class Verification:
     seals: Seals | None = None
 
     def verify(self, attempt_id: str) -> None:
-        """Move the attempt from VERIFYING to COMMITTING or VERIFICATION_FAILED, with one proof for the nonce.
+        """Record one proof for the nonce, and move the attempt from VERIFYING to COMMITTING or VERIFICATION_FAILED.
 
         If the source cannot be used as the contract says, there is no verdict, and the attempt becomes ROLLED_BACK.
         An attempt that is not VERIFYING stays as it is. Raises `work_held` while another Steward verifies it.
@@ -71,7 +71,7 @@ class Verification:
                 with hold_work(self.ledger, attempt_id):
                     self._verify(attempt, current.nonce)
             except ConflictError as error:
-                if error.code != Code.ATTEMPT_MOVED:  # an attempt that has moved has another state by now, read below
+                if error.code != Code.ATTEMPT_MOVED:  # the new state of a moved attempt is read below
                     raise
             except InputError as error:
                 if error.code != Code.SOURCE_UNUSABLE:
