@@ -77,7 +77,7 @@ class Attestations:
         )
 
     def submit(self, envelope: bytes, grant: Grant) -> AttestationView:
-        """Verify an attestation, use its nonce up and log it; the same attestation again changes nothing."""
+        """Verify an attestation, use up its nonce, and log it. A repeated call changes nothing."""
         parsed = parse_envelope(envelope)
         attestation = read_statement(parsed.payload, SourceAttestation)
         if attestation.attestor != grant.name:
@@ -102,7 +102,7 @@ class Attestations:
         try:
             self.recorder.record([Document(StatementKind.SOURCE_ATTESTATION, record.attestation_id, envelope)], work)
         except ConflictError:
-            # A concurrent call with the same bytes was first; any other attestation is a conflict.
+            # A concurrent call may have stored the same attestation first. Anything else is a conflict.
             earlier = self._find_view(record.attestation_id)
             if earlier is None:
                 raise
@@ -113,7 +113,7 @@ class Attestations:
     def list_attestations(
         self, *, attestor: str | None = None, table_uuid: str | None = None, snapshot_id: int | None = None
     ) -> list[AttestationView]:
-        """The newest attestations; those of one attestor, table or snapshot if it is given."""
+        """The newest attestations; if attestor, table or snapshot are given, only the attestations that match them."""
         snapshot = None if snapshot_id is None else str(snapshot_id)
         with self.ledger.read() as unit:
             found = statements.list_newest_attestations(
@@ -150,7 +150,7 @@ def require_registered(root: TrustRoot, attestor: str, now: int) -> None:
     require_root_current(root, now)
     keys = (key for key in root.keys if key.identity == attestor and RootRole.ATTESTOR in key.roles)
     valid = (key for key in keys if key.valid_from <= now < key.valid_until)
-    if all(key.revoked_at is not None and key.revoked_at <= now for key in valid):  # also without a key
+    if all(key.revoked_at is not None and key.revoked_at <= now for key in valid):  # true also if `valid` is empty
         raise Code.PERMISSION_DENIED(reason="attestor_unregistered", got=attestor)
 
 
@@ -163,7 +163,7 @@ def require_in_time(challenge: ChallengeRecord, now: int) -> None:
 def _verify(
     envelope: bytes, attestation: SourceAttestation, root: TrustRoot, challenge: ChallengeRecord, now: int
 ) -> None:
-    """Verify an attestation against its challenge: the keys were issued for its mode, projection and schema."""
+    """Verify that an attestation is signed, and answers this challenge with the same mode, projection and schema."""
     match canonical_json.parse(challenge.request.encode(), size_max_bytes=1_048_576):
         case {
             "catalog": str(catalog),

@@ -1,4 +1,4 @@
-"""Gives auditors a table's metadata, its signed statements with inclusion proofs, and manifests, for them to verify."""
+"""Reads what auditors verify: a table's metadata, manifests, and signed statements with their inclusion proofs."""
 
 from __future__ import annotations
 
@@ -33,28 +33,25 @@ from pvdm.trust.statement import read_unchecked
 from pvdm.verify.fetch import Files
 
 AUDIT_PAGE_MAX_BYTES: Final = 33_554_432
-# A receipt is signed shortly after its commit; an audit in between waits for it.
+# A receipt is signed shortly after its commit. An audit that begins in between waits for the receipt.
 _RECEIPT_WAIT_SECONDS: Final = 2.0
 _POLL_SECONDS: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class _TableFiles:
-    """Reads files in `folders`, or anywhere if that is None; `last` holds the bytes of the file that was read last."""
+    """Reads a table's files."""
 
     files: Files
-    folders: tuple[Location, ...] | None
-    last: list[bytes]
+    folders: tuple[Location, ...] | None  # where the files must lie; None: anywhere
+    last: list[bytes]  # the bytes of the file that was read last
 
     def read(self, location: str, *, max_bytes: int) -> bytes:
         parsed = parse_location(location)
         if self.folders is not None and not any(parsed.is_under(folder) for folder in self.folders):
-            raise Code.LOCATION_OUTSIDE(
-                "the file is outside the table's folders",
-                expected=" or ".join(str(folder) for folder in self.folders),
-                got=str(parsed)[:200],
-                hint="an auditor of every domain may read it",
-            )
+            message, hint = "the file is outside the table's folders", "an auditor of every domain may read it"
+            expected = " or ".join(str(folder) for folder in self.folders)
+            raise Code.LOCATION_OUTSIDE(message, expected=expected, got=str(parsed)[:200], hint=hint)
         self.last[:] = [self.files.read(location, max_bytes=max_bytes)]
         return self.last[0]
 
@@ -70,7 +67,7 @@ class Audits:
         vault: ConfiguredPath,
         stores: Stores | None = None,
     ) -> None:
-        """`require_covered` returns once the outside checkpoint covers a log of that size."""
+        """`require_covered` gets a log size, and returns once the outside checkpoint covers this size."""
         self._ledger = ledger
         self._require_covered = require_covered
         self._catalog = catalog
@@ -78,7 +75,7 @@ class Audits:
         self._files = Files(stores)
 
     def read_evidence(self, grant: Grant, levels: Levels, name: str) -> Evidence:
-        """The table's metadata, the newest checkpoint and the table's approvals; `read_receipts` gives its receipts."""
+        """The table's metadata, the newest checkpoint and the table's approvals, but no receipts (`read_receipts`)."""
         state = self._load_with_receipt(grant, levels, name)
         row = state.row
         with self._ledger.read() as unit:
@@ -94,7 +91,7 @@ class Audits:
     def read_receipts(
         self, grant: Grant, levels: Levels, name: str, *, size: int, after: int | None, count: int
     ) -> tuple[LoggedStatement, ...]:
-        """The table's receipts after log index `after`, with inclusion proofs for this log size; empty at the end."""
+        """The table's receipts after log index `after`, with inclusion proofs for log size `size`; empty if no more."""
         row = self._catalog.tables.load(grant, levels, name).row
         with self._ledger.read() as unit:
             self._require_size(unit, size)
@@ -154,17 +151,17 @@ class Audits:
         """Refuse a log size of 0, or one that the log has not reached."""
         log_size = LedgerLog(unit).size()
         if not 0 < size <= log_size:
-            message = "no proof can be made for a log of this size"
-            expected = f"1 to {log_size}"
+            message, expected = "no proof can be made for a log of this size", f"1 to {log_size}"
             raise Code.LOG_REQUEST_INVALID(message, reason="log_sizes_invalid", expected=expected, got=str(size))
 
     @staticmethod
     def _read_logged(
         unit: Unit, wanted: Iterable[str], size: int, *, whole: bool = False
     ) -> Iterator[tuple[Statement, LoggedStatement]]:
-        """Statements with inclusion proofs for this log size; statements that were logged later are left out.
+        """Statements with inclusion proofs for log size `size`; statements that were logged later are left out.
 
-        Ends before a statement that exceeds `AUDIT_PAGE_MAX_BYTES`, unless it is the first. With `whole`, raises then.
+        Ends before the statement that brings the total over `AUDIT_PAGE_MAX_BYTES`, unless that is the first. With
+        `whole`, raises instead.
         """
         log, total = LedgerLog(unit), 0
         for statement_id in wanted:
@@ -183,7 +180,7 @@ class Audits:
 
 
 def _require_about(statement: Statement, row: TableRow) -> None:
-    """Refuse statements about other tables, which may be of other domains, and all but proofs and overrides."""
+    """Refuse a statement that is no proof or override, or that is about another table (perhaps of another domain)."""
     match statement.kind:
         case StatementKind.PROOF:
             about = read_unchecked(statement.envelope, Proof).core.target.table.uuid

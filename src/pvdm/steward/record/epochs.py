@@ -39,7 +39,7 @@ class Epochs:
     notary: str
 
     def book(self) -> EpochBook:
-        """The epochs as they are now."""
+        """The epoch book, which holds all epochs, as it is now."""
         return self.keys.book()
 
     def create(self, reason: str) -> tuple[EpochChange, ...]:
@@ -48,18 +48,18 @@ class Epochs:
         return self._log_after(self.keys.create_epoch(reason, above=last_logged), reason)
 
     def activate(self, number: int, reason: str) -> tuple[EpochChange, ...]:
-        """CREATED → ACTIVE; the trust root must name its keys, so that others can check its signatures."""
+        """Make a CREATED epoch ACTIVE. The trust root must name its keys, so that others can check its signatures."""
         self._require_book_current()
         self.trust.require_trusted(number)
         return self._log_after(self.keys.activate_epoch(number, reason), reason)
 
     def retire(self, number: int, reason: str) -> tuple[EpochChange, ...]:
-        """ACTIVE → RETIRED."""
+        """Make an ACTIVE epoch RETIRED."""
         self._require_book_current()
         return self._log_after(self.keys.retire_epoch(number, reason), reason)
 
     def revoke(self, number: int, reason: str) -> tuple[EpochChange, ...]:
-        """→ REVOKED; raises for the last epoch that can sign, since its revocation could not be logged."""
+        """Make an epoch REVOKED; raises if no other epoch can sign, since the revocation could not be logged then."""
         self._require_book_current()
         return self._log_after(self.keys.revoke_epoch(number, reason, keep_a_signing_epoch=True), reason)
 
@@ -68,7 +68,7 @@ class Epochs:
         return changes
 
     def log_missing(self, reason: str) -> None:
-        """Log every step of the book that is not in the log yet, as after a crash; nothing if no epoch can sign."""
+        """Log every step of the book that a crash kept out of the log. Does nothing if no epoch can sign."""
         fault.point("steward.after_epoch_step")
         book = self.keys.book()
         if not any(epoch.can_sign for epoch in book.epochs):
@@ -93,7 +93,7 @@ class Epochs:
         except ConflictError as error:
             if error.code != Code.EPOCH_STEPS_MOVED:
                 raise
-            self.log_missing(reason)  # another Steward has logged steps first, so compare again
+            self.log_missing(reason)  # another Steward has logged steps first: compare book and log once more
 
     def _sign_step(self, epoch: Epoch, before: EpochStage | None, after: EpochStage, reason: str) -> Document:
         statement = EpochStatement(
@@ -130,15 +130,15 @@ class Epochs:
 
 @dataclass(frozen=True, slots=True)
 class LoggedEpoch:
-    """The last statement of the log about an epoch; `may_be_lost`: a later restore may have lost the epoch's keys."""
+    """The last statement of the log about an epoch."""
 
     stage: EpochStage
     key_ids: tuple[tuple[str, str | None], ...]
-    may_be_lost: bool
+    may_be_lost: bool  # whether a later restore may have lost the epoch's keys
 
 
 def require_not_behind(book: EpochBook, logged: Mapping[int, LoggedEpoch]) -> None:
-    """Refuse a book that lacks a logged epoch or has other keys or an earlier stage of it, unless a restore lost it."""
+    """Refuse a book that lacks a logged epoch, or has it with other keys or an earlier stage, unless `may_be_lost`."""
     in_book = {epoch.number: epoch for epoch in book.epochs}
     for number, last in logged.items():
         epoch = in_book.get(number)
@@ -184,8 +184,8 @@ class LedgerEpochs:
         self._seen_revision = 0
 
     def load(self) -> EpochBook:
-        """The newest book. Raises if it is older than one that this process has seen."""
-        # Read before the book, so that a newer book of another thread does not look like a rollback.
+        """The newest book. Raises if it is older than a book that this process has seen."""
+        # `seen` is read first. Otherwise a newer book that another thread loads meanwhile would look like a rollback.
         seen = self._seen_revision
         with self._ledger.read() as unit:
             data = shared_settings.find_newest_epoch_book(unit)
@@ -206,7 +206,7 @@ class LedgerEpochs:
         return book
 
     def replace(self, book: EpochBook) -> bool:
-        """Store this book if the newest one is the revision just before it; returns whether it was stored."""
+        """Store this book if the newest stored book is the revision before it; returns whether it was stored."""
         data, at = book.to_bytes(), self._clock.now_micros()
         return self._ledger.transact(
             lambda unit: shared_settings.add_epoch_book(unit, book.revision, data), at_micros=at
@@ -226,13 +226,13 @@ class LedgerHandles:
         self._ledger.transact(lambda unit: shared_settings.add_handle(unit, stored), at_micros=self._clock.now_micros())
 
     def find(self, handle_sha256: str) -> HandleRecord | None:
-        """The handle of that hash, if it was ever issued."""
+        """The handle whose SHA-256 this is, if it was ever issued."""
         with self._ledger.read() as unit:
             found = shared_settings.find_handle(unit, handle_sha256)
         return None if found is None else _from_stored(found)
 
     def find_job(self, job_id: str) -> HandleRecord | None:
-        """The handle of that job, if it has one."""
+        """The handle of this job, if the job has one."""
         with self._ledger.read() as unit:
             found = shared_settings.find_handle_of_job(unit, job_id)
         return None if found is None else _from_stored(found)

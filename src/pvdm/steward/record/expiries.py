@@ -1,4 +1,4 @@
-"""Time until the trust root, keys, tokens and the TLS certificate expire, for monitoring."""
+"""Computes the time until the trust root, keys, tokens and the TLS certificate expire, for monitoring."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _ROLES_OF_PEOPLE: Final = (RootRole.ROOT, RootRole.OPERATOR, RootRole.BREAK_GLAS
 
 @dataclass(eq=False)
 class Expiries:
-    """Reads the nearest expiry of each kind, at most once a minute."""
+    """Reads when something of each kind expires (docs/operations.md lists the kinds), at most once a minute."""
 
     ledger: Ledger
     clock: LedgerClock
@@ -41,9 +41,9 @@ class Expiries:
     _expiry_micros: dict[str, int] = field(default_factory=dict, init=False)
 
     def seconds(self) -> dict[str, float]:
-        """Seconds until the nearest expiry of each kind that exists; negative where it has passed.
+        """Key: a kind, such as `trust_root`. Value: the seconds until it expires; negative if it has expired.
 
-        Raises PvdmError where ledger, key home or certificate cannot be read.
+        Raises PvdmError if ledger, key home or certificate cannot be read.
         """
         with self._lock:
             if self.monotonic() - self._read_at >= _CACHE_SECONDS:
@@ -54,7 +54,7 @@ class Expiries:
         return {kind: (expires - now) / 1e6 for kind, expires in expiry_micros.items()}
 
     def _read(self) -> Iterator[tuple[str, int]]:
-        """Each kind with the time at which the first of it expires, in microseconds."""
+        """Each kind, with the time at which it expires, in microseconds."""
         root = self.trust.find()
         if root is not None:
             yield "trust_root", root.expires_at
@@ -62,10 +62,11 @@ class Expiries:
         with self.ledger.read() as unit:
             valid = tokens.list_ends(unit, now_micros=self.clock.trusted_micros())
         if valid:
+            # When the first holder of a token is left without a valid token.
             yield "token", min(each.end_micros for each in valid)
         operators = [each for each in valid if (each.role, each.domain) == (Role.OPERATOR, EVERY_DOMAIN)]
         if operators:
-            # The last one: until it expires, some operator's token is valid.
+            # When the last operator is left without a valid token.
             yield "last_operator_token", max(each.end_micros for each in operators)
         if self.certificate is not None:
             yield "tls_certificate", certificate_end(self.certificate)
@@ -89,7 +90,7 @@ def _read_keys(root: TrustRoot, book: EpochBook) -> Iterator[tuple[str, int]]:
 
 
 def certificate_end(path: Path) -> int:
-    """When the first certificate of the file's chain expires, in microseconds. Raises `tls_invalid` without one."""
+    """The earliest expiry in the file's certificate chain, in microseconds. Raises `tls_invalid` if it has none."""
     try:
         with path.open("rb") as file:
             chain: Sequence[x509.Certificate] = x509.load_pem_x509_certificates(file.read(_CERTIFICATE_MAX_BYTES))

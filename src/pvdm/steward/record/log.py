@@ -1,4 +1,4 @@
-"""The transparency log in the ledger: queries, readers for appends, and the archive, its copy outside the ledger."""
+"""Reads the transparency log in the ledger, for queries and appends, and copies the log to a folder (the archive)."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ _ENVELOPES_FOLDER: Final = "statements"
 
 
 class LogQueries:
-    """Answers queries about the log; entries that the outside checkpoint does not cover yet are covered first."""
+    """Answers queries about the log. Answers about entries wait until the outside checkpoint covers them."""
 
     def __init__(self, ledger: Ledger, require_covered: Callable[[int], None]) -> None:
-        """`require_covered` returns once the outside checkpoint covers a log of that size."""
+        """`require_covered` gets a log size, and returns once the outside checkpoint covers this size."""
         self._ledger = ledger
         self._require_covered = require_covered
         self._reader = LedgerLogReader(ledger)
 
     def size(self) -> int:
-        """How many entries there are."""
+        """How many entries the log has."""
         return self._reader.size()
 
     def checkpoint(self) -> bytes:
@@ -56,7 +56,7 @@ class LogQueries:
         """A tile or an entry bundle by its C2SP path; raises `tile_unknown` beyond the log's size."""
         tile = parse_path(path)
         size = self._reader.size()
-        # A hash of level n is over 256**n entries. Level -1 is the entries themselves, in bundles.
+        # Each hash in a tile of level n covers 256**n entries. Level -1 is the entries themselves, in entry bundles.
         hashes_at_level = size >> (8 * max(tile.level, 0))
         if tile.index * TILE_WIDTH + tile.width > hashes_at_level:
             raise Code.LOG_REQUEST_INVALID(reason="tile_unknown", got=ascii(path[:200]))
@@ -113,12 +113,12 @@ class LedgerLogReader:
             return LedgerLog(unit).newest_checkpoint()
 
     def append(self, **_: object) -> None:
-        """Raises always: entries are stored in the transaction of the statement that they are about."""
+        """Raises always, because `Recorder` stores entries in one transaction with their statements."""
         raise Code.BUG(reason="log_read_only")
 
 
 class PinnedLogReader(LedgerLogReader):
-    """The log as it was when its size was first read.
+    """Reads the log as it was when its size was first read.
 
     Size, checkpoint and the hashes that an append needs are read in one transaction. The transaction does not stay
     open, since the key service may read its epoch book from the same ledger meanwhile.
@@ -148,19 +148,19 @@ class PinnedLogReader(LedgerLogReader):
         return self._size
 
     def read_hashes(self, nodes: Sequence[Node]) -> Sequence[bytes]:
-        """The hashes of complete subtrees; those that an append needs were read with the size."""
+        """The hashes of complete subtrees. The hashes that an append needs were read with the size."""
         if self._frontier.keys() >= set(nodes):
             return [self._frontier[node] for node in nodes]
         return super().read_hashes(nodes)
 
     def newest_checkpoint(self) -> bytes | None:
-        """The checkpoint of that size, as a signed note."""
+        """The checkpoint that was read with the size, as a signed note."""
         self.size()
         return self._checkpoint
 
 
 class ArchiveProgress(NamedTuple):
-    """How far the archive reaches, and how many envelopes a call has written."""
+    """The log size that the archive covers, and how many envelopes a call has written."""
 
     size: int
     envelopes_written: int
@@ -196,7 +196,7 @@ class Archive:
             return progress
 
     def verify_and_repair(self) -> ArchiveRepair:
-        """Compare every tile, bundle and envelope; write missing ones again. Raises for one that differs."""
+        """Compare every tile, entry bundle and envelope with the log; write missing files. Raises if a file differs."""
         with self._lock, self._lock_folder():
             log = PinnedLogReader(self._ledger)
             written = self._write_envelopes(0, log.size(), verify=True)
@@ -206,13 +206,13 @@ class Archive:
         for tries_left in reversed(range(_FOLLOW_TRIES)):
             try:
                 with self._lock_folder():
-                    # Envelopes are written before the checkpoint, so that it never covers a missing one. The log is
-                    # pinned, because entries that are appended meanwhile have no envelope here yet.
+                    # Envelopes are written before the checkpoint, so that it never covers a missing envelope. The log
+                    # is pinned, because entries that are appended meanwhile have no envelope here yet.
                     log = PinnedLogReader(self._ledger)
                     written = self._write_envelopes(archived_size(self._folder), log.size(), verify=False)
                     return ArchiveProgress(export(log, log_folder(self._folder)).size, written)
             except ConflictError as error:
-                # Another Steward was first; an object store has no lock to wait for.
+                # In an object store, which has no lock, another Steward may replace the checkpoint first.
                 if error.code != Code.FILE_OVERTAKEN or tries_left == 0:
                     raise
         raise AssertionError("the last try raises")
@@ -221,8 +221,8 @@ class Archive:
     def _lock_folder(self) -> Iterator[None]:
         """Hold the folder's lock, since several Stewards may share the folder.
 
-        An object store has no lock, and they write concurrently: tiles and envelopes are the same from each, and the
-        checkpoint is replaced only if it is the one that was read.
+        An object store has no lock, so Stewards write to it concurrently. They write equal tiles and envelopes, and
+        replace the checkpoint only if nobody has replaced it since they read it.
         """
         try:
             if isinstance(self._folder, ObjectPath):
@@ -250,12 +250,9 @@ class Archive:
                     write_atomically(path, statement.envelope)
                     written += 1
                 elif verify and path.read_bytes() != statement.envelope:
-                    raise Code.ARCHIVE_DAMAGED(
-                        expected=path.stem,
-                        got="another hash",
-                        hint="keep the file as evidence, remove it from the archive, then run this again",
-                        place=f"{_ENVELOPES_FOLDER}/{path.parent.name}/{path.name}",
-                    )
+                    hint = "keep the file as evidence, remove it from the archive, then run this again"
+                    place = f"{_ENVELOPES_FOLDER}/{path.parent.name}/{path.name}"
+                    raise Code.ARCHIVE_DAMAGED(expected=path.stem, got="another hash", hint=hint, place=place)
                 folders.add(path.parent)
             for folder in folders:
                 sync_folder(folder)
@@ -264,7 +261,7 @@ class Archive:
 
 @dataclass(frozen=True, slots=True)
 class ArchivedLog:
-    """An archive as a restore reads it; the caller compares the entries with the root of a checkpoint."""
+    """Reads an archive for a restore; the caller compares the entries with the root of a checkpoint."""
 
     folder: FilePath
 

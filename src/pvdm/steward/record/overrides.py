@@ -39,7 +39,7 @@ class Overrides:
     catalog: Catalog
 
     def submit(self, envelope: bytes, grant: Grant) -> OverrideView:
-        """Accept an override for a FAIL proof: it waives the verdict at the gate once, and no other check."""
+        """Accept an override for a FAIL proof. At the gate it waives only the check of the verdict, and only once."""
         with translate_refusals("override"):
             parsed = parse_envelope(envelope)
             override = read_statement(parsed.payload, BreakGlass)
@@ -99,7 +99,7 @@ class Overrides:
                 raise Code.OVERRIDE_REPLAYED(got=override.nonce)
             other_id = proofs.find_live_override(unit, override.fail_proof_id)
             other = None if other_id is None else get_override(unit, other_id)
-            # The gate refuses an expired override, so it does not keep a new one out.
+            # The gate refuses an expired override, so an expired override does not block a new one.
             if other is not None and (other.state is NonceState.COMMITTED or other.record.expires_micros > now):
                 raise Code.OVERRIDE_REFUSED(reason="override_exists", got=other_id)
             restores.require_issued_after(unit, override.issued_at)
@@ -121,7 +121,7 @@ class Overrides:
         return found if same else None
 
     def _verify_fail_proof(self, proof_id: str) -> VerifiedProof:
-        """The FAIL proof with every notary's statement, verified at the time of its log entry."""
+        """The FAIL proof with every notary's statement, verified as of the time when the last of them was logged."""
         with self.ledger.read() as unit:
             nonce = proofs.get(unit, proof_id).nonce
             stored = [statements.get(unit, record.proof_id) for record in proofs.list_by_nonce(unit, nonce)]
@@ -130,7 +130,7 @@ class Overrides:
         return verify_threshold(envelopes, root, threshold=root.thresholds.notary, now=now)
 
     def _is_used(self, nonce: str) -> bool:
-        """Whether the nonce is reserved or committed; the transaction of `_accept` checks an aborted one."""
+        """Whether the nonce is reserved or committed. The transaction of `_accept` checks an aborted nonce."""
         with self.ledger.read() as unit:
             found = nonces.find(unit, nonce)
         return found is not None and found.state is not NonceState.ABORTED

@@ -1,4 +1,4 @@
-"""Signs, logs and stores proofs, lists them, and opens them: auditors get the digest keys of ended attempts."""
+"""Signs, logs, stores, lists and opens proofs. To open a proof is to give an auditor its attempt's digest keys."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class Proofs:
         return RecordedProof(record.proof_id, data, log_indexes[0])
 
     def find_recorded(self, nonce: str) -> tuple[RecordedProof, ProofCore] | None:
-        """The existing proof of this notary for the nonce, with its core; the outside checkpoint covers it."""
+        """This notary's existing proof for the nonce, with its core, once the outside checkpoint covers the proof."""
         with self.ledger.read() as unit:
             earlier = proofs.find_by_notary(unit, nonce, self.notary)
             stored = None if earlier is None else statements.get(unit, earlier.proof_id)
@@ -117,7 +117,7 @@ class Proofs:
         after: int | None = None,
         count: int = 100,
     ) -> list[ProofView]:
-        """The newest proofs of the caller's domain, going back in the log from the index `after`."""
+        """The newest proofs of the caller's domain, newest first; with `after`, only proofs of a lower log index."""
         wanted, domain = attempt_id or grant.attempt_id, visible_domain(grant)
         refuse_attempt_token(grant, allowed_attempt_id=wanted)
         with self.ledger.read() as unit:
@@ -137,7 +137,7 @@ class Proofs:
         return stored.envelope
 
     def bundle(self, proof_id: str, grant: Grant) -> bytes:
-        """The proof with all envelopes of its nonce and their log proofs, for checks without the Steward."""
+        """All proofs of this proof's nonce, with a log proof for each, for checks without the Steward."""
         with self.ledger.read() as unit:
             self._require_readable(unit, proof_id, grant)
             records = proofs.list_by_nonce(unit, proofs.get(unit, proof_id).nonce)
@@ -148,7 +148,7 @@ class Proofs:
         return ProofBundle(tuple(logged)).to_bytes()
 
     def open(self, proof_id: str, grant: Grant, *, reason: str) -> tuple[AttemptContext, AttemptKeys]:
-        """The keys of an ended attempt, so that an auditor can compute its digests; the step log records this."""
+        """The keys of an ended attempt, with which an auditor can compute its digests. The step log notes the call."""
         if not reason.strip():
             raise Code.IDENTIFIER_INVALID("opening a proof needs a reason", reason="reason_missing")
         with self.ledger.read() as unit:
@@ -198,7 +198,7 @@ def _require_verifying(unit: Unit, core: ProofCore) -> None:
 
 
 def _context_text(context: AttemptContext | None, core: ProofCore, epoch: int) -> str | None:
-    """The key context as the ledger stores it; raises `context_differs` for one of another attempt."""
+    """The key context as the ledger stores it; raises `context_differs` if it is of another attempt."""
     if context is None:
         return None
     context_ids = (context.epoch, context.workload_id, context.chunk_id, context.attempt_id, context.nonce)
@@ -209,7 +209,7 @@ def _context_text(context: AttemptContext | None, core: ProofCore, epoch: int) -
 
 
 def proof_record(proof_id: str, core: ProofCore, part: NotaryPart, *, context: str | None) -> ProofRecord:
-    """The proof as the ledger stores it. `summary` has the facts that listings show and that have no own column."""
+    """The proof as the ledger stores it. `summary`: the facts that listings show and that have no column."""
     rows, attempt, verdict = core.rows, core.attempt, core.verdict
     summary = canonical_json.dump(
         {
@@ -230,7 +230,7 @@ def proof_record(proof_id: str, core: ProofCore, part: NotaryPart, *, context: s
 
 def _make_view(record: ProofRecord, log_index: int, override_ids: dict[str, str], grant: Grant) -> ProofView:
     summary = json.loads(record.summary)
-    # Under profile T the counts would tell a producer what the recomputation found.
+    # Under profile T, the row counts would show a producer what the independent recomputation found.
     may_see_counts = not (grant.role is Role.PRODUCER and summary["profile"] == "T")
     return ProofView(
         proof_id=record.proof_id,

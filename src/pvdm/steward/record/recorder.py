@@ -36,7 +36,7 @@ class Document:
     envelope: bytes
 
     def store(self, unit: Unit, log_index: int) -> None:
-        """Write the document into the ledger, as the statement of that log entry."""
+        """Store the document in the ledger, as the statement of the log entry with this index."""
         statements.put(unit, self.kind, self.statement_id, self.envelope, log_index=log_index)
 
 
@@ -66,13 +66,13 @@ class Recorder:
     _covered_size: int = field(default=0, init=False)
 
     def check_at_start(self) -> None:
-        """At start-up: refuse a log that is behind the outside checkpoint or the archive, or forked; update both."""
+        """Refuse a log that is forked from, or shorter than, outside checkpoint or archive; then update these two."""
         check_at_start(self.outside, self._log(PinnedLogReader(self.ledger)))
         if self.archive is not None and LedgerLogReader(self.ledger).size():
             self.archive.follow()
 
     def require_consistent(self) -> None:
-        """Require that the log is still the one of the outside checkpoint."""
+        """Require that the log still contains the entries of the outside checkpoint."""
         require_consistent(self.outside, self._log(LedgerLogReader(self.ledger)))
 
     def record(self, documents: Sequence[Document], work: Work) -> tuple[int, ...]:
@@ -82,7 +82,7 @@ class Recorder:
         return tuple(range(appended.index, appended.size))
 
     def cover(self) -> None:
-        """Bring archive and outside checkpoint up to the log, before a response that relies on stored entries."""
+        """Make archive and outside checkpoint cover the whole log, before a response that relies on stored entries."""
         note = LedgerLogReader(self.ledger).newest_checkpoint()
         if note is not None:
             newest = read_unverified(note)
@@ -90,7 +90,7 @@ class Recorder:
             self._cover_appended(AppendedEntries(size, size, newest))  # no new entries
 
     def require_covered(self, size: int) -> None:
-        """Update the outside checkpoint unless it covers this log size: an uncovered entry could be lost unnoticed."""
+        """Call `cover` unless the outside checkpoint covers this log size, since uncovered entries could be lost."""
         if size > self._covered_size:
             self.cover()
 
@@ -103,12 +103,12 @@ class Recorder:
         fault.point("steward.after_outside")
 
     def store(self, documents: Sequence[Document], work: Work) -> AppendedEntries:
-        """As `record`, but without archive and outside checkpoint, which the caller updates by `cover`."""
+        """As `record`, but without updating archive and outside checkpoint; the caller calls `cover` later."""
         for tried in range(1, RECORD_TRIES_MAX + 1):
             with self._append_lock:
                 # The log is read before the clock, so that times never run backwards along the log.
                 pinned = PinnedLogReader.pin_now(self.ledger)
-                # After a rollback of the database a second history must not be signed.
+                # Raises after a rollback of the database: a second history of the log must not be signed.
                 self.require_consistent()
                 self.clock.synchronize()
                 at = self.clock.now_micros()

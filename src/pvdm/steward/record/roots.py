@@ -1,4 +1,4 @@
-"""The trust root of this Steward: a chain of signed versions, each an entry of the log."""
+"""Accepts and verifies the Steward's trust root. It is a chain of signed versions; each version is in the log."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ class TrustRoots:
         return tuple(statement.envelope for statement in self._statements())
 
     def current(self) -> TrustRoot:
-        """The newest version; raises `steward_without_root` where there is none yet."""
+        """The newest version; raises `steward_without_root` if there is no version yet."""
         found = self.find()
         if found is None:
             raise Code.STEWARD_WITHOUT_ROOT(got="none")
         return found
 
     def accept(self, envelope: bytes, *, pin: str | None = None) -> TrustRoot:
-        """Accept the first version by its pinned hash, or the next by its signatures; a repetition changes nothing."""
+        """Accept the first version by its pinned hash, the next by its signatures. A repeated call changes nothing."""
         now = self.clock.now_micros()
         seen = self.ids()
         current = self.find()
@@ -103,7 +103,7 @@ class TrustRoots:
             return statements.list_by_kind(unit, StatementKind.TRUST_ROOT)
 
     def find(self) -> TrustRoot | None:
-        """The newest version; None where there is none yet."""
+        """The newest version; None if there is no version yet."""
         ids = self.ids()
         with self._lock:
             cached = self._cached
@@ -118,7 +118,7 @@ class TrustRoots:
         return root
 
     def _verify_chain(self) -> TrustRoot | None:
-        """Verify every version as of the time when it was accepted; returns the newest, None if there is none."""
+        """Verify every version as of the time when it was accepted. Returns the newest, or None without versions."""
         root: TrustRoot | None = None
         for statement in self._statements():
             if root is None:
@@ -130,14 +130,13 @@ class TrustRoots:
 
 
 def require_names_epoch(root: TrustRoot, epoch: Epoch, *, notary: str, origin: str) -> None:
-    """Require that the root names the epoch's signing key as the notary's, and its log key as the origin's."""
+    """Require that the root names the epoch's signing key as the notary's, and the epoch's log key as the origin's."""
     for role, root_role, identity in ((KeyRole.SIGNING, RootRole.NOTARY, notary), (KeyRole.LOG, RootRole.LOG, origin)):
         public = expect(epoch.key(role).public, "signing and log keys have a public half")
         key = root.find(public.key_id)
         is_named = key is not None and key.identity == identity and root_role in key.roles
         if key is None or not is_named or (root_role is RootRole.NOTARY and epoch.number not in key.epochs):
-            raise Code.TRUST_ROOT_LACKS_EPOCH(
-                f"the trust root does not name the {role.value} key of epoch {epoch.number}",
-                expected=f"{public.key_id} as {root_role.value} {identity}",
-                got="nothing" if key is None else "another identity, role or epoch",
-            )
+            message = f"the trust root does not name the {role.value} key of epoch {epoch.number}"
+            expected = f"{public.key_id} as {root_role.value} {identity}"
+            got = "nothing" if key is None else "another identity, role or epoch"
+            raise Code.TRUST_ROOT_LACKS_EPOCH(message, expected=expected, got=got)
