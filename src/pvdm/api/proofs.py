@@ -286,7 +286,7 @@ class LoggedView(ResponseModel):
 
 
 class LoggedList(ResponseModel):
-    """Statements in the order of the log or of the requested ids. If they do not fit, the last are left out."""
+    """Statements in the order of the log or of the requested ids. If not all fit, the last are left out."""
 
     statements: tuple[LoggedView, ...]
 

@@ -20,7 +20,7 @@ from pvdm.ledger.catalog.namespaces import Levels, Namespace
 from pvdm.ledger.catalog.tables import NewTable, TableRow
 from pvdm.ledger.clock import LedgerClock
 
-UPSTREAM_STALE_MAX_SECONDS: Final = 600  # for so long a lower sequence number than the highest seen counts as stale
+UPSTREAM_STALE_MAX_SECONDS: Final = 600  # how long a lower sequence number counts as a cache's stale answer
 PlaceCheck = Callable[[Location, Levels | None], None]
 """Raises if the location overlaps a place of the Steward or, if levels are given, a namespace's folder outside them."""
 

@@ -255,7 +255,7 @@ def list_protected_namespaces(
 
 
 def _newest_protections(unit: Unit, column: ColumnElement[str], object_ids: Sequence[str]) -> dict[str, Row]:
-    """The newest protection of each table or namespace, by its id. Without any, or if it was ended, it is left out."""
+    """The newest protection of each table or namespace, by its id, if that protection is in force."""
     query = (
         select(protections, column.label("object_id"), statement_table.c.at_micros.label("logged_micros"))
         .join(statement_table, statement_table.c.statement_id == protections.c.protection_id)

@@ -32,7 +32,7 @@ class ReceiptRecord:
 
 
 def put(unit: Unit, receipt: ReceiptRecord, envelope: bytes, *, log_index: int) -> None:
-    """Store a receipt with its envelope; again changes nothing. Another receipt of the same snapshot is refused."""
+    """Store a receipt with its envelope; repetition is safe. Another receipt of the same snapshot is refused."""
     statements.put(unit, StatementKind.RECEIPT, receipt.receipt_id, envelope, log_index=log_index)
     ids.require_name(receipt.table_uuid, "table UUID")
     ids.require_snapshot_id(receipt.snapshot_id)

@@ -32,7 +32,7 @@ class Statement:
 
 
 def put(unit: Unit, kind: StatementKind, statement_id: str, envelope: bytes, *, log_index: int) -> None:
-    """Store the envelope; again changes nothing. Raises `statement_differs` if the id has another envelope."""
+    """Store the envelope; repetition is safe. Raises `statement_differs` if the id has another envelope."""
     if not 0 < len(envelope) <= STORED_ENVELOPE_MAX_BYTES:
         expected = f"1 to {STORED_ENVELOPE_MAX_BYTES} bytes"
         raise Code.RECORD_TOO_LARGE(reason="envelope_too_large", expected=expected, got=str(len(envelope)))

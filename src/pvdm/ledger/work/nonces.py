@@ -21,7 +21,7 @@ _CURRENT: Final = select(nonces).where(
 
 @dataclass(frozen=True, slots=True)
 class Nonce:
-    """A nonce in the ledger. `holder` is an attempt, operator or attestor. Only an attempt has an `attempt_id`."""
+    """A nonce in the ledger. `holder` is an attempt, operator or attestor. `attempt_id` is set only for an attempt."""
 
     nonce: str
     purpose: NoncePurpose
