@@ -66,7 +66,7 @@ def require_size(data: bytes, size_max_bytes: int = METADATA_SIZE_MAX_BYTES) -> 
 
 
 def dump_json(value: Json, *, sort_keys: bool = False) -> bytes:
-    """The value in one line of UTF-8, with its keys in their order or sorted. Raises for a value that JSON lacks."""
+    """The value in one line of UTF-8, with its keys in order or sorted. Raises for a value that JSON does not have."""
     try:
         text = json.dumps(
             value,
@@ -82,7 +82,7 @@ def dump_json(value: Json, *, sort_keys: bool = False) -> bytes:
 
 
 def comparison_text(value: Json) -> str:
-    """Text that is equal only for equal JSON values. Python's `==` takes `1` and `true` for equal."""
+    """Text that is equal only for equal JSON values. Python's `==` is not used, since `1 == True`."""
     return dump_json(value, sort_keys=True).decode("utf-8")
 
 
@@ -145,7 +145,7 @@ def _require_bounded_shape(data: bytes, what: str) -> None:
         parts = piece.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')
         outside_strings = b"".join(parts[int(inside_string) :: 2])
         structure = outside_strings.translate(None, _NOT_STRUCTURE)
-        # An even number of parts means that the piece ends on the other side of a quote.
+        # An even number of parts has an odd number of quotes between them: they enter or leave a string.
         inside_string ^= len(parts) % 2 == 0
         opening = structure.count(b"[") + structure.count(b"{")
         closing = structure.count(b"]") + structure.count(b"}")
@@ -228,7 +228,7 @@ class Node:
         self.place = place
 
     def at(self, key: str) -> str:
-        """The place of one of its values."""
+        """The place of the value under this key."""
         return f"{self.place}.{key}"
 
     def has_not_null(self, key: str) -> bool:
@@ -236,7 +236,7 @@ class Node:
         return self.raw.get(key) is not None
 
     def is_present(self, key: str) -> bool:
-        """Whether the key is there; raises for null. For keys for which Iceberg's reader does not accept null."""
+        """Whether the key is there. Raises for null, which Iceberg's reader does not accept under such keys."""
         if key in self.raw and self.raw[key] is None:
             raise invalid_value(self.at(key), "a value, or no such field", "null")
         return key in self.raw
@@ -355,7 +355,7 @@ def read_objects(value: Json) -> list[JsonObject]:
 
 
 def describe(value: object) -> str:
-    """The name of the value's JSON type for a message; of a number also its value."""
+    """The name of the value's JSON type, for a message. For a number, the value follows."""
     match value:
         case None:
             return "null"

@@ -205,7 +205,7 @@ _EPOCH: Final = date(1970, 1, 1)
 _HOUR_MICROS: Final = 3_600_000_000
 _DAY_MICROS: Final = 24 * _HOUR_MICROS
 _NANOS: Final = frozenset({Kind.TIMESTAMP_NS, Kind.TIMESTAMPTZ_NS})
-# The Gregorian calendar repeats after this many days and years. Python's dates begin with the year 1 and end with 9999.
+# The calendar repeats after this many days and years. So years outside of Python's range, 1 to 9999, can be computed.
 _CYCLE_DAYS: Final = 146_097
 _CYCLE_YEARS: Final = 400
 

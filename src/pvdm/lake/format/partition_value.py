@@ -22,7 +22,7 @@ _PLAIN: Final = {
     Kind.BINARY: "bytes",
     Kind.UNKNOWN: "null",
 }
-# The Avro type, its logical type, and whether values are adjusted to UTC.
+# The Avro type, its logical type, and its annotation `adjust-to-utc` (None: there is none).
 _ANNOTATED: Final = {
     Kind.DATE: ("int", "date", None),
     Kind.TIME: ("long", "time-micros", None),
@@ -43,7 +43,7 @@ def decimal_bytes(precision: int) -> int:
 
 
 def avro_value_type(type_: Type, defined: set[str]) -> Any:
-    """The Avro JSON of a type. A named type is written in full once, which adds its name to `defined`, then by name."""
+    """The Avro JSON of a type. The first use of a named type is written in full and adds its name to `defined`."""
     match type_:
         case PrimitiveType(name) if name in _PLAIN:
             return _PLAIN[name]

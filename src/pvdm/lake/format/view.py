@@ -188,8 +188,7 @@ def _check(metadata: ViewMetadata) -> None:
         if version.schema_id not in known_ids:
             words = f"version {version.version_id} of the view names a schema that the view does not have"
             expected, got, place = _one_of(schema_ids), str(version.schema_id), f"{version.place}.schema-id"
-            code = Code.ICEBERG_SCHEMA_INVALID
-            raise code(words, reason="schema_unknown", expected=expected, got=got, place=place)
+            raise Code.ICEBERG_SCHEMA_INVALID(words, reason="schema_unknown", expected=expected, got=got, place=place)
 
 
 def _version_unknown(message: str, ids: Iterable[int], version_id: int, place: str) -> PvdmError:
@@ -209,7 +208,7 @@ ASSERT_UUID: Final = "assert-view-uuid"
 
 
 class ViewDraft:
-    """A view's next state while updates are applied to it. `finish` checks and returns it."""
+    """A view's next state while updates are applied to it. `finish` checks and returns the state."""
 
     def __init__(self, base: ViewMetadata | None, *, now_ms: int, view_uuid: str) -> None:
         self.base = base
@@ -227,7 +226,7 @@ class ViewDraft:
         """Add the schema unless the view has the same one."""
         same_id = self.schemas.find(schema)
         if same_id is not None:
-            # Another writer may have added the same schema just before.
+            # -1 then means this schema, even if another writer has added it just before.
             self.schemas.last_added = same_id
             return
         schema_id = max(self.schemas, default=-1) + 1
@@ -236,7 +235,7 @@ class ViewDraft:
         self.changed = True
 
     def put_version(self, version: ViewVersion) -> None:
-        """Add the version unless the view has one that means the same."""
+        """Add the version unless the view has a version that means the same."""
         place = f"{version.place}.schema-id"
         schema_id = structure.resolve_id(version.schema_id, self.schemas.last_added, "schema", place)
         version = replace(version, schema_id=schema_id, raw={**version.raw, "schema-id": schema_id})
@@ -269,7 +268,7 @@ class ViewDraft:
         self.changed = True
 
     def finish(self) -> ViewMetadata:
-        """The new state, or the old one if nothing changed."""
+        """The new state, or the old state if nothing changed."""
         if self.base is not None and not self.changed:
             return self.base
         if self.base is not None:
@@ -289,7 +288,7 @@ class ViewDraft:
         return ViewMetadata.from_json(raw)
 
     def _choose_kept(self) -> set[int]:
-        """The ids of the versions to keep: the current and the new ones, and the newest others up to the property."""
+        """The ids of the versions to keep: the current and all new versions, then the newest others up to the limit."""
         size = integer_property(self.properties, HISTORY_PROPERTY, HISTORY_DEFAULT)
         if size < 1:
             words = f"the property {HISTORY_PROPERTY} cannot be accepted"
@@ -299,13 +298,13 @@ class ViewDraft:
         return kept.union(others[: max(0, size - len(kept))])
 
     def _prune_log(self, kept: set[int]) -> list[Json]:
-        """The log after its last entry of a version that is removed now. Entries of versions lost earlier stay."""
+        """The log after its last entry of a version that is removed now. Entries of versions removed earlier stay."""
         all_entries = read_objects(self.base.raw.get("version-log") if self.base else None)
         all_entries += [] if self.log_entry is None else [self.log_entry]
         entries: list[Json] = []
         for entry in all_entries:
             if entry["version-id"] in self.versions and entry["version-id"] not in kept:
-                # An entry says that its version was current until the next entry. With a gap that would be wrong.
+                # An entry means that its version was current until the next entry. So no entry may stay before a gap.
                 entries.clear()
             else:
                 entries.append(entry)
@@ -381,8 +380,7 @@ def _check_queries(version: ViewVersion) -> None:
     place = f"{version.place}.representations"
     for each in version.representations:
         if each.type != SQL or each.dialect is None:
-            got = abbreviate(each.type)
-            raise Code.VIEW_INVALID(reason="view_representation_unsupported", got=got, place=place)
+            raise Code.VIEW_INVALID(reason="view_representation_unsupported", got=abbreviate(each.type), place=place)
         dialect = each.dialect.lower()
         if dialect in dialects:
             words = f"Invalid view version: Cannot add multiple queries for dialect {dialect[:64]}"

@@ -178,7 +178,7 @@ def _inflate(stored: bytes, size_max_bytes: int) -> bytes:
     _require_content_size(len(content), size_max_bytes)
     if not inflater.eof:
         raise _corrupt("deflate", "data that ends too early")
-    # Some Python writers make deflate data out of a zlib stream, and leave the first bytes of the checksum.
+    # Some Python writers cut deflate data out of a zlib stream, and leave the first bytes of its checksum at the end.
     if not zlib.adler32(content).to_bytes(4, "big").startswith(inflater.unused_data):
         raise _corrupt("deflate", f"{len(inflater.unused_data)} bytes after the end")
     return content
@@ -223,7 +223,7 @@ def write_avro(
     sync: bytes | None = None,
 ) -> bytes:
     """Encode a container file. `sync` is the marker after header and blocks; by default it is a content hash."""
-    if codec not in {"null", "deflate"}:  # other codecs are only read
+    if codec not in {"null", "deflate"}:  # pvdm reads other codecs, but does not write them
         codec = "deflate"
     encoded = encode_records(parse_avro_schema(schema_text), records)
     header = MAGIC + _encode_header((*metadata, (_SCHEMA_KEY, schema_text.encode()), (_CODEC_KEY, codec.encode())))
@@ -236,7 +236,6 @@ def write_avro(
     marker = content_hash.digest()[:SYNC_BYTES] if sync is None else sync
     if len(marker) != SYNC_BYTES:
         raise Code.AVRO_INVALID(reason="avro_marker_invalid", expected=f"{SYNC_BYTES} bytes", got=str(len(marker)))
-    # The marker follows the header and every block.
     return marker.join((header, *blocks, b""))
 
 

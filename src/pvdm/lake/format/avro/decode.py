@@ -151,7 +151,7 @@ def _option_reader(read_inner: Reader, null_first: bool) -> Reader:
 
 
 def _read_counts(cursor: Cursor, min_size: int, min_values: int) -> Iterator[int]:
-    """The number of items in each block of an array or map. The caller reads the items. The empty block is the last.
+    """The number of items in each block of an array or map, up to the empty block. The caller reads the items.
 
     An item has at least `min_size` bytes and `min_values` values. Raises if a block's count or size is wrong.
     """

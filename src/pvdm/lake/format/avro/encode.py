@@ -17,7 +17,7 @@ _BITS_WITHOUT_SIGN: Final = {"int": 31, "long": 63}
 
 
 def encode_records(schema: RecordNode, records: Iterable[Any]) -> list[bytes]:
-    """Each record's bytes. Values have the form of `decode.Raw`. Raises if a value is not one of its type."""
+    """Each record's bytes. Values have the form of `decode.Raw`. Raises if a value does not fit its type."""
     write = writer_of(schema)
     encoded: list[bytes] = []
     for record in records:
@@ -78,7 +78,7 @@ def _write_bytes(target: bytearray, value: bytes) -> None:
     target += value
 
 
-# By Avro type: the Python type of its values, its name in messages, and its writer.
+# Key: the Avro type. Value: the Python type of its values, the words for it in messages, and its writer.
 _PRIMITIVES: Final[dict[str, tuple[type, str, Writer]]] = {
     "null": (type(None), "null", lambda _target, _value: None),
     "boolean": (bool, "true or false", bytearray.append),

@@ -1,4 +1,4 @@
-"""Avro schemas as checked trees with field ids. Recursion, deep nesting and unions other than with null are refused."""
+"""Avro schemas as checked trees with field ids. Only unions of null and one type are accepted, and no recursion."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def _unsupported(expected: str, got: object) -> PvdmError:
 
 
 class _Parser:
-    """Parses a schema in one pass. A named type counts for the limit on nodes wherever it is used.
+    """Parses a schema in one pass. Each use of a named type counts all its nodes again for the limit on nodes.
 
     `_defined` has the named types by full name, `_unfinished` the names of the records that enclose the current node.
     """

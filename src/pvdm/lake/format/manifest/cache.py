@@ -1,4 +1,4 @@
-"""Parsed files by the hash of their bytes, in bounded memory: the same manifest or list is not decoded again."""
+"""A cache of parsed manifests and manifest lists, with bounded memory. Its keys are hashes of the files' bytes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Final, Generic, TypeVar
 
-# A file that has more bytes than this, together with its decompressed content, is parsed each time.
+# If a file and its decompressed content together have more bytes than this, the file is not cached.
 CACHED_FILE_MAX_BYTES: Final = 262_144
 FILE_CACHE_MAX_BYTES: Final = 4_194_304
 
@@ -17,7 +17,7 @@ _Key = TypeVar("_Key", bound=Hashable)
 
 
 class SizedCache(Generic[_Key, _T]):
-    """Values by their keys, up to a total size. The least recently used ones are dropped first."""
+    """Values by their keys, up to a total size. The least recently used values are dropped first."""
 
     def __init__(self, size_max: int) -> None:
         self._size_max = size_max

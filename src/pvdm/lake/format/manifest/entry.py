@@ -265,7 +265,7 @@ def _check_content(data_file: DataFile, content: ManifestContent) -> None:
 def _locate_partition(
     file_node: RecordNode, spec: PartitionSpec, types: tuple[Type | None, ...]
 ) -> tuple[int | None, dict[int, tuple[int, Type]]]:
-    """The position of the partition tuple, and the position and type of each value in it by field id.
+    """The position of the partition tuple; and by field id, the position and type of each value inside the tuple.
 
     Raises unless the tuple has exactly the spec's fields. An unpartitioned manifest may have no tuple.
     """

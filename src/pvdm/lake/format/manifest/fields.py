@@ -29,7 +29,7 @@ class _PartitionTupleField(Field):
     """A field of the partition tuple. Unlike a column its name may be any text, since Arrow does not read it."""
 
     def __post_init__(self) -> None:
-        """Accept the name: it is the one of the partition spec."""
+        """Skip the checks of `Field`: the name comes from the partition spec."""
 
 
 def _by_id(*fields: DocumentedField) -> dict[int, DocumentedField]:
@@ -134,7 +134,7 @@ def list_required(version: int) -> frozenset[int]:
 
 
 def entry_fields(version: int, spec: PartitionSpec, types: Iterable[Type | None]) -> StructType:
-    """The fields of a manifest in the order of the file. `types` are those of the partition fields; None is unknown."""
+    """The fields of a manifest in the order of the file. `types` has the partition fields' types (None: `unknown`)."""
     partition = []
     for field, type_ in zip(spec.fields, types, strict=True):
         avro_value_type(type_ or UNKNOWN, set())  # raises for a type that partition values do not have
@@ -142,7 +142,7 @@ def entry_fields(version: int, spec: PartitionSpec, types: Iterable[Type | None]
     doc = None if version == 1 else _PARTITION_DOC
     ids = {1: _FILE_V1, 2: _FILE_V2, 3: _FILE_V3}[version]
     by_id = {**FILE, PARTITION_FIELD: _field(PARTITION_FIELD, "partition", StructType(tuple(partition)), True, doc)}
-    # Writers always have content (134) and, in format 1, the block size (105).
+    # Writers always write the content (134) and, in format 1, the block size (105).
     file_fields = tuple(replace(by_id[each], required=by_id[each].required or each in (134, 105)) for each in ids)
     first_fields = (ENTRY[0], ENTRY[1]) if version == 1 else tuple(ENTRY.values())  # status and snapshot_id
     return StructType((*first_fields, _field(DATA_FILE_FIELD, "data_file", StructType(file_fields), True)))
@@ -224,7 +224,7 @@ def locate_fields(record: RecordNode, known: Mapping[int, Field]) -> dict[int, i
     return positions
 
 
-# The Avro types that may store a type, if other than the one of the same name.
+# Key: an Iceberg type. Value: the Avro types that may store it. Other types need the Avro type of the same name.
 _AVRO_TYPES: Final = {"long": {"int", "long"}, "binary": {"bytes"}}
 
 

@@ -1,4 +1,4 @@
-"""Manifests of formats 1, 2 and 3: read by field id, compared with their list, and with inherited numbers."""
+"""Reads manifests of formats 1, 2 and 3, compares them with their list, and fills in inherited numbers."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ _PARSED: Final[ParsedFiles[Manifest]] = ParsedFiles(lambda manifest: manifest.fi
 def read_manifest(
     data: bytes, *, defaults: ManifestHeader | None = None, limits: AvroLimits = MANIFEST_LIMITS
 ) -> Manifest:
-    """Read a manifest. `defaults` has the table's values for those that the header leaves out."""
+    """Read a manifest. `defaults` has the table's values, for use where the header has none."""
     return _PARSED.get(data, (defaults, limits), lambda: _parse(data, defaults, limits))
 
 
@@ -142,7 +142,7 @@ def inherit(manifest: Manifest, listed: ManifestFile) -> tuple[ManifestEntry, ..
 
 
 def _inherit_numbers(entry: ManifestEntry, listed: ManifestFile) -> ManifestEntry:
-    """The entry with snapshot id and sequence numbers. Raises if an entry that may not inherit them has none."""
+    """The entry with snapshot id and sequence numbers. Raises if it lacks a sequence number that it may not inherit."""
     number = listed.sequence_number or 0
     if entry.status is not EntryStatus.ADDED and number != 0:
         for name in ("sequence_number", "file_sequence_number"):

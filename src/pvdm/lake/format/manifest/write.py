@@ -41,7 +41,7 @@ _BLOCK_SIZE_BYTES: Final = 67_108_864  # Iceberg's Java library writes this in f
 
 @dataclass(frozen=True, slots=True)
 class WrittenManifest:
-    """A manifest's bytes, and the facts for its entry in a list. `counts` has the list's counts by their names."""
+    """A manifest's bytes, and the facts for its entry in a list. `counts` has the counts by their names in `COUNTS`."""
 
     data: bytes
     header: ManifestHeader
@@ -198,13 +198,13 @@ def _summarize(type_: Type, values: list[Value]) -> FieldSummary:
 
 
 def as_existing(entry: ManifestEntry, version: int) -> ManifestEntry:
-    """The entry as EXISTING, from format 2 on without deprecated fields. It must have its inherited numbers."""
+    """The entry as EXISTING, from format 2 on without deprecated fields. Call `manifest.inherit` first."""
     file = entry.data_file if version == 1 else replace(entry.data_file, **_DEPRECATED_AS_NONE)
     return replace(entry, status=EntryStatus.EXISTING, data_file=file)
 
 
 def as_deleted(entry: ManifestEntry, snapshot_id: int, version: int) -> ManifestEntry:
-    """The entry as DELETED by this snapshot. It must have its inherited numbers."""
+    """The entry as DELETED by this snapshot. Call `manifest.inherit` first."""
     return replace(as_existing(entry, version), status=EntryStatus.DELETED, snapshot_id=snapshot_id)
 
 
@@ -233,8 +233,7 @@ def write_manifest_list(
         "format-version": header.format_version,
         "iceberg.schema": iceberg_text(fields),
     }
-    pairs = [*_encode_header(header_values), *extra]
-    data = write_avro(avro_text(fields, "manifest_file"), pairs, records)
+    data = write_avro(avro_text(fields, "manifest_file"), [*_encode_header(header_values), *extra], records)
     return WrittenList(data, assigned, next_row_id)
 
 
@@ -283,7 +282,7 @@ def _assign_numbers(
 
 
 def _assign_sequence_number(header: ListHeader, each: ManifestFile) -> ManifestFile:
-    """The manifest with its sequence numbers: those of the new snapshot where it has none. Format 1 has none."""
+    """The manifest, with the new snapshot's number in place of a missing one. Format 1 has no sequence numbers."""
     if header.format_version == 1:
         if each.content is not ManifestContent.DATA:
             raise _list_refused("manifest_list_write_deletes_in_v1", "data manifests in format 1", each.manifest_path)

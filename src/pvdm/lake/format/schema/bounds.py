@@ -61,7 +61,7 @@ def upper_bound(type_: Type, maximum: Value, mode: MetricsMode = TRUNCATE_16) ->
 
 
 def is_ordered(type_: Type) -> bool:
-    """Whether all readers order values of the type alike. Java compares UUIDs as signed, the format as unsigned."""
+    """Whether all readers order values of the type alike. Java compares UUIDs as signed, Iceberg's spec as unsigned."""
     return type_ != PrimitiveType(Kind.UUID)
 
 

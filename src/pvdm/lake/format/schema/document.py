@@ -1,4 +1,4 @@
-"""Schemas of table and view metadata: their fields by id and by name, checked, and in a form to compare."""
+"""Reads and checks the schemas of table and view metadata, finds fields by id or name, and compares schemas."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ _TYPE_KEYS: Final = frozenset({("element", "list"), ("key", "map"), ("value", "m
 
 @dataclass(frozen=True, slots=True)
 class SchemaField:
-    """One field, element, key or value at any depth."""
+    """A column or struct field, a list's element, or a map's key or value, at any depth."""
 
     field_id: int
     name: str
     required: bool
-    type: TypeName | str  # text: the name of a nested type, such as "struct"
+    type: TypeName | str  # a str is the name of a nested type, such as "struct"
     parent_id: int | None
     initial_default: Json = None
 
@@ -139,7 +139,7 @@ class _FieldCollector:
     def _add_one(
         self, node: Node, key: str, field_id: int, name: str, short_name: str, parent: int | None, required: bool
     ) -> TypeName | str:
-        """Add one field, element, key or value. Returns its type; of a nested type only the name."""
+        """Add one field, element, key or value. Returns the type, or only the name of a nested type."""
         value, place = node.value(key), node.at(key)
         type_: TypeName | str
         match value:
@@ -253,7 +253,7 @@ def _normalize(key: str, value: Json, parent: JsonObject) -> Json:
         case list() if key == "fields" and nested_type == "struct":
             return [_normalize_object(item) if isinstance(item, Mapping) else item for item in value]
         case Number(text) if nested_type is None and key in ("initial-default", "write-default"):
-            # A column's default of this form is a double, whatever its spelling.
+            # Only float and double columns have such a default. Spellings of the same number are equal.
             return repr(float(text))
         case _:
             return value

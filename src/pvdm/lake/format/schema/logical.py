@@ -36,7 +36,7 @@ class DocumentedField(Field):
 
 
 def to_model(schema: TableSchema) -> Schema:
-    """The table schema in the model's types, without defaults and docs."""
+    """The table schema in the types of `pvdm.model.schema`, without defaults and docs."""
     struct = type_from_iceberg(schema.raw)
     assert isinstance(struct, StructType)  # noqa: S101  `parse_schema` has checked it
     return Schema(struct.fields)
@@ -49,7 +49,7 @@ def to_iceberg(schema: Schema | StructType) -> dict[str, Json]:
 
 
 def to_primitive_type(name: type_names.TypeName) -> Type:
-    """The model's type of a primitive type's name."""
+    """The type of `pvdm.model.schema` for a primitive type's name."""
     match name.base, name.parameters:
         case "decimal", (int(precision), int(scale)):
             return DecimalType(precision, scale)

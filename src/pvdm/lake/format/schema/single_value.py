@@ -28,8 +28,7 @@ _UNITS_OF_DAY: Final = {Kind.TIMESTAMP: _DAY_MICROS, Kind.TIMESTAMP_NS: _DAY_MIC
 
 
 def _value_error(type_: Type, expected: str, got: object) -> PvdmError:
-    words = f"a value is not one of type {type_}"
-    return Code.SINGLE_VALUE_INVALID(words, expected=expected, got=repr(got)[:120])
+    return Code.SINGLE_VALUE_INVALID(f"a value is not one of type {type_}", expected=expected, got=repr(got)[:120])
 
 
 def _length_error(type_: Type, expected: str, data: bytes) -> PvdmError:
@@ -60,7 +59,7 @@ def encode_value(type_: Type, value: Value) -> bytes:
 
 
 def check_value(type_: Type, value: Value) -> None:
-    """Raise if the value is not one of the type."""
+    """Raise if the value is not valid for the type."""
     match type_:
         case PrimitiveType(Kind.BOOLEAN):
             _require(type_, isinstance(value, bool), "true or false", value)
@@ -170,7 +169,7 @@ def decode_value(type_: Type, data: bytes) -> Value:
 
 
 def decode_promoted(type_: Type, data: bytes) -> Value:
-    """As `decode_value`, also for bounds from before the column was promoted, which have the old type's length."""
+    """As `decode_value`, but also accepts bounds that were written before the column was promoted to this type."""
     match type_:
         case PrimitiveType(Kind.LONG) if len(data) == 4:
             return int.from_bytes(data, "little", signed=True)

@@ -36,7 +36,7 @@ class TypeName:
 
     @property
     def least_version(self) -> int:
-        """The first format version whose tables may have it."""
+        """The first format version whose tables may have the type."""
         return 3 if self.base in _FROM_FORMAT_3 else 1
 
     def __str__(self) -> str:
@@ -101,10 +101,10 @@ _TEXT_FORMS: Final = {
     "timestamptz_ns": re.compile(rf"{_DATE}T{_TIME}(?:\+00:00|Z)"),
 }
 _DECIMAL_VALUE: Final = re.compile(r"[+-]?(?P<whole>[0-9]+)(?:\.(?P<fraction>[0-9]+))?")
-# No double has an exponent of more than four digits, and some readers fail at one of twenty digits.
+# No double has an exponent of more than four digits, and some readers fail at an exponent of twenty digits.
 _FLOAT_VALUE: Final = re.compile(r"-?+[0-9]++(?:\.[0-9]++)?+(?:[eE][+-]?+[0-9]{1,4})?+")
 _FLOAT_LAST: Final = 3.4028234663852886e38  # of single precision
-# A timestamp of nanoseconds in 64 bits reaches from 1677 into 2262; these years are whole.
+# Timestamps of nanoseconds in 64 bits begin during 1677 and end during 2262; the years between are complete.
 _NANO_YEARS: Final = range(1678, 2262)
 
 
@@ -135,7 +135,7 @@ def is_default_of(type_name: TypeName, value: Json) -> bool:
 
 
 def _is_float(text: str, base: str) -> bool:
-    """Whether the text of a `Number` is in range, and spelled as Iceberg's reader accepts it: not as the integer -0."""
+    """Whether the text of a `Number` is in range, in a spelling that Iceberg's reader accepts (not `-0`)."""
     number = abs(float(text)) if _FLOAT_VALUE.fullmatch(text) else math.inf
     return text != "-0" and math.isfinite(number) and (base == "double" or number <= _FLOAT_LAST)
 

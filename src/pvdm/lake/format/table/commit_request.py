@@ -60,9 +60,9 @@ def apply_updates(
     """Apply the updates to `base`, whose metadata file is `previous_location`.
 
     If nothing changes, the result is `base`, or with `write_if_unchanged` a new document.
-
-    As in Iceberg, a new snapshot's sequence number must be above the table's last one. Without a parent it may also be
-    the last one. With `shared_numbers` it must only be above the parent's: branches may share numbers and row ids.
+    As in Iceberg, a new snapshot's sequence number must be above the table's last one; a snapshot without a parent may
+    have the last one too. With `shared_numbers` it need only be above the parent's: branches may share sequence numbers
+    and row ids.
     """
     draft = Draft(base, now_ms=now_ms, shared_numbers=shared_numbers)
     for node, apply in _read_updates(updates):
@@ -101,7 +101,7 @@ def _too_many(what: str, reason: str, max_count: int, count: int) -> PvdmError:
 def read_kinds(
     values: Sequence[Json], what: str, known: Collection[str], *, max_count: int, target: str = "tables"
 ) -> list[tuple[Node, str]]:
-    """Each update or requirement (`what`) of a commit with its kind. Raises for unknown ones and for too many."""
+    """Each `update` or `requirement` (`what`) with its kind. Raises for unknown kinds, and if there are too many."""
     are_updates = what == "update"
     if len(values) > max_count:
         reason = "updates_too_many" if are_updates or target == "views" else "requirements_too_many"
@@ -123,7 +123,7 @@ def read_kinds(
 REQUIREMENTS_MAX: Final = 1_000
 ASSERT_CREATE: Final = "assert-create"
 
-# By requirement: its field, the attribute of the table metadata that must be equal, and its name in messages.
+# Key: the requirement. Value: its field, the attribute of `TableMetadata` that must equal it, the name in messages.
 _REQUIRED_IDS: Final[Mapping[str, tuple[str, str, str]]] = MappingProxyType(
     {
         "assert-last-assigned-field-id": ("last-assigned-field-id", "last_column_id", "last assigned field id"),
@@ -142,7 +142,7 @@ REQUIREMENTS: Final = frozenset({ASSERT_CREATE, "assert-table-uuid", "assert-ref
 
 
 def is_create(requirements: Sequence[Json]) -> bool:
-    """Whether the commit creates a table. Raises if it also requires something of the table."""
+    """Whether the commit creates a table. Raises if the commit also has other requirements."""
     kinds = {kind for _, kind in _read_requirements(requirements)}
     if ASSERT_CREATE in kinds and len(kinds) > 1:
         expected, got = f"only {ASSERT_CREATE}", ", ".join(sorted(kinds))

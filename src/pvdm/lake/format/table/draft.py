@@ -40,7 +40,7 @@ class Parts(dict[int, _Part]):
 
     @cached_property
     def _ids_by_meaning(self) -> dict[Hashable, dict[int, None]]:
-        """For each meaning the ids of its parts, in their order: the inner dictionary is an ordered set."""
+        """Key: a meaning. Value: the ids of all parts that have it, in order, as the keys of a dictionary."""
         ids: dict[Hashable, dict[int, None]] = {}
         for part_id, part in self.items():
             ids.setdefault(part.meaning, {})[part_id] = None
@@ -123,7 +123,7 @@ class Draft:
         return names
 
     def finish(self, previous_location: str | None) -> TableMetadata:
-        """The new state, checked, or the old one if nothing changed. `previous_location` is the old metadata file."""
+        """The new state, checked, or the old state if nothing changed. `previous_location` is the old metadata file."""
         if self.base is not None and not self.changed:
             return self.base
         if self.last_updated_ms is None:
@@ -181,7 +181,7 @@ class Draft:
         raw["sort-orders"] = [order.raw for order in self.orders.values()]
 
     def _prune_snapshot_log(self) -> list[JsonObject]:
-        """The log without new snapshots that are not current in the end, and without entries before a removed one."""
+        """The log without new snapshots that did not stay current, and without entries up to a removed snapshot."""
         intermediate = self.added_snapshots.intersection(self.snapshots_set_on_main) - {self.current_snapshot_id}
         if not intermediate and not self.has_removed_snapshots:
             return self.snapshot_log
@@ -189,7 +189,7 @@ class Draft:
         for entry in self.snapshot_log:
             snapshot_id = entry["snapshot-id"]
             if snapshot_id not in self.snapshots:
-                # An entry says that its snapshot was current until the next entry. With a gap that would be wrong.
+                # An entry means that its snapshot was current until the next entry. So no entry may stay before a gap.
                 if self.has_removed_snapshots:
                     log.clear()
             elif snapshot_id not in intermediate:
@@ -229,7 +229,7 @@ def _by_snapshot(files: Iterable[StatisticsFile]) -> dict[int, list[StatisticsFi
 
 
 def _with_schema_id(schema: TableSchema) -> TableSchema:
-    """The schema with its id in the JSON, which documents of format 1 may leave out."""
+    """The schema with its id in the JSON. Documents of format 1 may leave the id out."""
     if schema.raw.get("schema-id") is not None:
         return schema
     return replace(schema, raw={**schema.raw, "schema-id": schema.schema_id})

@@ -1,4 +1,4 @@
-"""The facts that readers of `main` see, to compare two states, and a table's structure as a document with a hash."""
+"""Compares what readers of `main` see in two states of a table. Makes and hashes a document of a table's structure."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class MainState:
         return hash(frozenset(self.facts.items()))
 
     def changed(self, after: MainState) -> tuple[str, ...]:
-        """The names of the facts that differ afterwards, in their order."""
+        """The names of the facts that differ in the state `after`, in their order."""
         return tuple(name for name in {**self.facts, **after.facts} if self.facts.get(name) != after.facts.get(name))
 
 
@@ -61,7 +61,7 @@ def _facts(metadata: TableMetadata) -> Iterator[tuple[str, str]]:
         retention = {key: value for key, value in main.raw.items() if key != "snapshot-id"}
         yield "retention of main", comparison_text(retention)
     yield "snapshot log", comparison_text([[entry.timestamp_ms, entry.snapshot_id] for entry in metadata.snapshot_log])
-    # Earlier snapshots that the log still names, so that a removed id that comes back counts as a change.
+    # Also snapshots of the log that are no ancestors: a removed snapshot whose id is used again counts as a change.
     for snapshot_id in sorted({entry.snapshot_id for entry in metadata.snapshot_log} - ancestor_ids):
         logged = metadata.snapshot(snapshot_id)
         yield f"snapshot {snapshot_id}", "gone" if logged is None else logged.comparison_text()
@@ -77,7 +77,7 @@ def _facts(metadata: TableMetadata) -> Iterator[tuple[str, str]]:
 
 
 def _structure_facts(metadata: TableMetadata, schema_ids: set[int | None]) -> Iterator[tuple[str, str]]:
-    """The schemas that main and its history are read with, and all specs and orders, since files may have any."""
+    """The schemas that main and its history are read with; all specs and orders, since a file may use any of them."""
     yield "current schema", str(metadata.current_schema_id)
     read_with = schema_ids | {metadata.current_schema_id}
     for schema in metadata.schemas:
@@ -94,7 +94,7 @@ def _structure_facts(metadata: TableMetadata, schema_ids: set[int | None]) -> It
 def _statistics_facts(
     what: str, metadata: TableMetadata, files: tuple[StatisticsFile, ...], ancestor_ids: set[int]
 ) -> Iterator[tuple[str, str]]:
-    """The files of main's snapshots, and of snapshots that the table does not have, which may become main's."""
+    """The files of main's snapshots, and of missing snapshots, which may be added to `main` later."""
     by_snapshot: dict[int, list[Json]] = {}
     for file in files:
         if file.snapshot_id in ancestor_ids or metadata.snapshot(file.snapshot_id) is None:

@@ -282,7 +282,7 @@ def check_uuid(text: str, place: str) -> str:
 
 
 def strip_location(text: str, place: str) -> str:
-    """The location without slashes at its end; the two of a bare scheme (`s3://`) stay. Raises if it is empty."""
+    """The location without slashes at its end; both slashes of a bare scheme (`s3://`) stay. Raises if it is empty."""
     if not text:
         raise invalid_value(place, "a location", "an empty string")
     bare = text.rstrip("/")
@@ -290,7 +290,7 @@ def strip_location(text: str, place: str) -> str:
 
 
 def _read_schemas(node: Node, version: int, known: _KnownParts) -> tuple[tuple[TableSchema, ...], int]:
-    """The schemas and the id of the current one. Old writers of format 1 have only one, in another field."""
+    """The schemas and the current schema's id. Old writers of format 1 have one schema only, in the field `schema`."""
     if version == 1 and not node.is_present("schemas"):
         schema_node = node.node("schema")
         schema = known.find(schema_node.raw, TableSchema) or parse_schema(schema_node)

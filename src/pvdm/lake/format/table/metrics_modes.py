@@ -46,7 +46,7 @@ def metrics_modes(metadata: TableMetadata) -> Mapping[int, MetricsMode]:
 
 
 def _parse_mode(text: str, fallback: MetricsMode) -> MetricsMode:
-    """The mode that a property names. For an unknown mode, as in Iceberg's writers, the fallback."""
+    """The mode that a property names, or `fallback` if the mode is unknown, as in Iceberg's writers."""
     try:
         return MetricsMode.parse(text)
     except InputError:
@@ -81,7 +81,7 @@ def _is_plain(type_: Type) -> bool:
 
 
 def _list_plain_columns(type_: Type) -> Iterator[int]:
-    """The ids of plain columns in the order in which they get metrics: those of a struct before those nested in it."""
+    """The ids of plain columns in the order in which they get metrics: a struct's own fields before nested ones."""
     parts: Sequence[Field | Inner]
     match type_:
         case StructType(fields):

@@ -81,8 +81,7 @@ def read_registered_table(data: bytes) -> TableMetadata:
 def _new_source_id(ids: Mapping[Json, int], field: specs.SpecField) -> int:
     """The new id of the field's source column. Raises if the table does not have the column."""
     if field.source_id not in ids:
-        words = f"partition {field.name} of the new table has no source column"
-        got = f"id {field.source_id}"
+        words, got = f"partition {field.name} of the new table has no source column", f"id {field.source_id}"
         raise Code.PARTITION_SPEC_INVALID(words, reason="spec_source_missing", got=got, place="$.partition-spec")
     return ids[field.source_id]
 
@@ -107,7 +106,7 @@ def _check_properties(properties: Mapping[str, str], schema: TableSchema, versio
 
 
 def _with_new_ids(schema: TableSchema) -> tuple[TableSchema, Mapping[Json, int]]:
-    """The schema with new column ids, and the new ids by the old ones. Everything else in its JSON stays."""
+    """The schema with new column ids, and a map from old to new ids. Everything else in the schema's JSON stays."""
     ids: dict[Json, int] = {}
     raw = {**Node(_renumber(schema.raw, ids), "$.schema").raw, "schema-id": 0}
     if schema.identifier_field_ids:
@@ -116,7 +115,7 @@ def _with_new_ids(schema: TableSchema) -> tuple[TableSchema, Mapping[Json, int]]
 
 
 def _renumber(raw: Json, ids: dict[Json, int]) -> Json:
-    """A type's JSON under new ids, from 1 in Iceberg's order. The new ids are added to `ids` by the old ones."""
+    """A type's JSON under new ids, from 1 in Iceberg's order. Adds each old id to `ids`, with its new id."""
     if not isinstance(raw, Mapping):
         return raw
     # All fields of a struct get their ids before the fields nested in them; so do key and value of a map.

@@ -43,7 +43,7 @@ def _require_names(metadata: TableMetadata) -> None:
 
 
 def _list_names(type_: Type, prefix: str = "", prefix_in_files: str = "") -> Iterator[tuple[str, str]]:
-    """The full name of every named field at any depth: in the table, and in files, where Iceberg escapes it."""
+    """The full name of every named field at any depth, as in the table and as in files, where Iceberg escapes it."""
     match type_:
         case StructType(fields):
             for field in fields:
@@ -70,8 +70,7 @@ def _require_partitions(metadata: TableMetadata) -> None:
         if isinstance(type_, FixedType)
     }
     for each in metadata.specs:
-        spec = PartitionSpec.from_text(each.spec_id, dump_json(each.raw["fields"]).decode())
-        for field in spec.fields:
+        for field in PartitionSpec.from_text(each.spec_id, dump_json(each.raw["fields"]).decode()).fields:
             if field.transform.name == "identity" and fixed_column_ids.intersection(field.source_ids):
                 words = f"partition field {field.name} is a column of type fixed, whose values engines read differently"
                 got = f"identity of a fixed column, in {field.name}"

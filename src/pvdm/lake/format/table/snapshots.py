@@ -74,7 +74,7 @@ class SnapshotRef:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotLogEntry:
-    """The time from which on `main` showed a snapshot."""
+    """The time at which `main` began to show a snapshot."""
 
     timestamp_ms: int
     snapshot_id: int
@@ -82,7 +82,7 @@ class SnapshotLogEntry:
 
 @dataclass(frozen=True, slots=True)
 class MetadataLogEntry:
-    """An earlier metadata file and its time."""
+    """An earlier metadata file, and the time of the last update in it."""
 
     timestamp_ms: int
     metadata_file: str
@@ -154,14 +154,13 @@ def parse_ref(node: Node) -> SnapshotRef:
     snapshot_age, ref_age = node.optional_long("max-snapshot-age-ms"), node.optional_long("max-ref-age-ms")
     for key, number in zip(RETENTION_KEYS, (keep, snapshot_age, ref_age), strict=True):
         if number is not None and (number <= 0 or (ref_type is RefType.TAG and key != "max-ref-age-ms")):
-            got = f"{number} on a {text}"
-            raise Code.REF_INVALID(reason="ref_retention_invalid", got=got, place=node.at(key))
+            raise Code.REF_INVALID(reason="ref_retention_invalid", got=f"{number} on a {text}", place=node.at(key))
     require_few_fields(node.raw, node.place)
     return SnapshotRef(node.long("snapshot-id"), ref_type, keep, snapshot_age, ref_age, node.raw)
 
 
 def require_few_fields(ref: JsonObject, place: str) -> None:
-    """Raise if a ref has too many fields, defined by Iceberg or not: every move of the ref copies them."""
+    """Raise if a ref has too many fields, defined by Iceberg or not, because every move of the ref copies them."""
     if len(ref) > REF_FIELDS_MAX:
         expected = f"at most {REF_FIELDS_MAX}"
         raise Code.REF_INVALID(reason="ref_fields_too_many", expected=expected, got=str(len(ref)), place=place)

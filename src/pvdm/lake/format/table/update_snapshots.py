@@ -54,7 +54,7 @@ def _require_sequence_number(draft: Draft, snapshot: snapshots.Snapshot) -> None
 
 
 def _advance_row_ids(draft: Draft, snapshot: snapshots.Snapshot) -> None:
-    """Advance the table's next row id. Raises unless the snapshot's ids begin there or, if `shared_numbers`, before."""
+    """Advance the next row id. Raises if the snapshot's ids begin above it, or below it without `shared_numbers`."""
     first, next_id, place = snapshot.first_row_id, draft.next_row_id, snapshot.place
     expected, got = f"first-row-id {next_id}", "none" if first is None else str(first)
     if first is None:
@@ -108,7 +108,7 @@ def _set_on_main(draft: Draft, snapshot: snapshots.Snapshot) -> None:
     draft.current_snapshot_id = snapshot.snapshot_id
     if draft.last_updated_ms is None:
         draft.last_updated_ms = draft.now_ms
-    # A snapshot of this commit is current from its own time on; a change back to an older one happens now.
+    # A snapshot of this commit is current from its own time on; a change back to an older snapshot happens now.
     is_new = snapshot.snapshot_id in draft.added_snapshots
     time_ms = snapshot.timestamp_ms if is_new else draft.last_updated_ms
     draft.snapshot_log.append({"timestamp-ms": time_ms, "snapshot-id": snapshot.snapshot_id})
@@ -185,7 +185,7 @@ def _put_statistics(
 
 
 def add_encryption_key(draft: Draft, node: Node) -> None:
-    """add-encryption-key, unless the table has one of this id."""
+    """add-encryption-key, unless the table has a key of this id."""
     key = snapshots.parse_key(node.node("encryption-key"))
     if key.key_id not in draft.encryption_keys:
         draft.encryption_keys[key.key_id] = key
@@ -193,5 +193,5 @@ def add_encryption_key(draft: Draft, node: Node) -> None:
 
 
 def remove_encryption_key(draft: Draft, node: Node) -> None:
-    """remove-encryption-key, if the table has it."""
+    """remove-encryption-key, if the table has the key."""
     draft.changed |= draft.encryption_keys.pop(node.text("key-id"), None) is not None

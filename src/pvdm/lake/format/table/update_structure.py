@@ -41,7 +41,7 @@ def upgrade_format_version(draft: Draft, node: Node) -> None:
 
 
 def add_schema(draft: Draft, node: Node) -> None:
-    """add-schema. The last column id follows from the schema; the one that the client sends is not used."""
+    """add-schema. The last column id follows from the schema; the id that the client sends is not used."""
     node.optional_integer("last-column-id")  # raises unless it is a number
     put_schema(draft, parse_schema(node.node("schema")))
 
@@ -97,7 +97,7 @@ def add_spec(draft: Draft, node: Node) -> None:
 
 
 def _with_assigned_ids(draft: Draft, spec: specs.TableSpec) -> specs.TableSpec:
-    """The spec with field ids. From format 2 on, a field that another spec has gets the same id, others a new one."""
+    """The spec with field ids. From format 2 on, a field of another spec keeps its id; other fields get new ids."""
     if draft.format_version == 1:
         return spec
     ids_of_table = {
@@ -117,7 +117,7 @@ def _with_assigned_ids(draft: Draft, spec: specs.TableSpec) -> specs.TableSpec:
 
 
 def put_spec(draft: Draft, spec: specs.TableSpec) -> int:
-    """Add the spec unless the table has the same one with any field ids. Returns its id."""
+    """Add the spec unless the table has a spec that differs only in field ids. Returns its id in the table."""
     schema = _require_schema(draft, draft.current_schema_id, spec.place)
     specs.check_spec_names(spec, schema)
     specs.check_spec(spec, schema)
@@ -211,7 +211,7 @@ def _read_id(node: Node, key: str, last_added: int | None, what: str) -> int:
 
 
 def resolve_id(part_id: int, last_added: int | None, what: str, place: str) -> int:
-    """The id, or for -1 the one that this commit added last. Raises if it added none."""
+    """The id, or for -1 the id that this commit added last. Raises if the commit added none."""
     if part_id != LAST_ADDED:
         return part_id
     if last_added is None:
