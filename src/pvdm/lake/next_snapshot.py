@@ -1,9 +1,9 @@
 """Builds the next snapshot of a branch: its manifests and manifest list, from the branch's head and new files.
 
 The gate (the checks of the Steward, pvdm's service, before `main` changes) builds snapshots of `main` from verified
-files. Other callers build those of other branches. The gate's manifests and lists are in the vault, where only the
-Steward writes. These lists have the hash of each manifest. A table's first publication checks and rewrites the
-manifests that others wrote: it takes them over.
+files. Other callers build snapshots of other branches. The gate's manifests and lists are in the vault, where only the
+Steward writes. The header of such a list has the hash of each manifest. A table's first publication *takes over* the
+manifests that others wrote: it checks and rewrites them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from pvdm.lake.read.entries import FileReader, ListedManifest, header_of, load_m
 
 # A manifest of this size has some thousand entries, and is not merged with others any more.
 MERGED_BYTES: Final = 1_048_576
-MERGED_ENTRIES_MAX: Final = 50_000  # in one manifest that replaces several taken-over ones
+MERGED_ENTRIES_MAX: Final = 50_000  # in one manifest that replaces several manifests taken over
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +132,7 @@ def next_snapshot(
 
 
 def _make_updates(snapshot: dict[str, Json], branch: str, ref: SnapshotRef | None) -> tuple[Json, ...]:
-    """The updates that add the snapshot and move the branch. They repeat the branch's retention, else it is lost."""
+    """The updates that add the snapshot and move the branch. They repeat the branch's retention, or it is lost."""
     update: dict[str, Json] = {} if ref is None else {key: ref.raw[key] for key in RETENTION_KEYS if key in ref.raw}
     update |= {"action": "set-snapshot-ref", "ref-name": branch, "type": "branch"}
     update["snapshot-id"] = snapshot["snapshot-id"]
@@ -168,8 +168,7 @@ class _Writer:
         """Merge the manifests into one. Removed files become DELETED; others keep their sequence numbers."""
         version = self.metadata.format_version
         entries = []
-        live = [entry for manifest in group for entry in manifest.entries if entry.is_live]
-        for entry in live:
+        for entry in [entry for manifest in group for entry in manifest.entries if entry.is_live]:
             if is_removed(entry):
                 self.removed.append(entry.data_file)
                 entries.append(write.as_deleted(entry, self.snapshot_id, version))
@@ -187,7 +186,7 @@ class _Writer:
 
 
 def _header_with_sources(metadata: TableMetadata, spec_id: int, content: ManifestContent) -> ManifestHeader:
-    """As `header_of`, but with a schema that has all source columns of the spec: the current or the newest such."""
+    """As `header_of`, but if the current schema lacks a source column of the spec, with the newest that has all."""
     header = header_of(metadata, spec_id, content)
     source_ids = {source for field in header.spec.fields for source in field.source_ids}
     for schema in (metadata.current_schema, *reversed(metadata.schemas)):
@@ -211,7 +210,7 @@ class _HeadManifests:
     def keep_manifests(self, removed: frozenset[str], merge_from: int | None) -> tuple[ManifestFile, ...]:
         """The head's manifests without the removed files. Raises if one of these files is not live.
 
-        Manifests are rewritten if they are many small ones, have a removed file or its deletes, or are taken over.
+        Manifests are rewritten if they are many small ones, have a removed file or deletes of it, or are taken over.
         """
         head, metadata = self._head, self._writer.metadata
         listing = None if head is None else load_manifest_list(metadata, head, self._files)
@@ -253,9 +252,9 @@ class _HeadManifests:
         return {name: summary[f"total-{name}"] for name in found_manifests.TOTALS if f"total-{name}" in summary}
 
     def _split_by_writer(self, listing: ManifestList | None) -> tuple[list[ManifestFile], list[ManifestFile]]:
-        """The live manifests that may be listed again, and those that are taken over.
+        """The live manifests that may be listed again, and the manifests to take over.
 
-        In the vault either all are taken over or none: the Steward's lists name only manifests of the Steward.
+        In the vault all manifests are taken over, or none, because the Steward's lists name only its own manifests.
         """
         if self._head is None or listing is None:
             return [], []
@@ -268,8 +267,7 @@ class _HeadManifests:
         )
         are_own = all(self._writer.is_own(each.manifest_path) for each in listing.manifests)
         if hashes is not None and are_own and self._writer.is_own(self._head.manifest_list or ""):
-            paths = (each.manifest_path for each in listing.manifests)
-            self._hashes = dict(zip(paths, hashes, strict=True))
+            self._hashes = dict(zip((each.manifest_path for each in listing.manifests), hashes, strict=True))
             return live, []
         self._check = found_manifests.FoundCheck(self._writer.metadata, self._head, listing.header)
         return [], list(listing.manifests)
@@ -277,7 +275,7 @@ class _HeadManifests:
     def _read_group(
         self, group: Sequence[ManifestFile], removed: frozenset[str], missing: set[str]
     ) -> tuple[list[ListedManifest], bool]:
-        """The group's manifests, and whether one has a file to remove. Files that are found leave `missing`."""
+        """The group's manifests, and whether one has a file to remove. Found files are removed from `missing`."""
         manifests = [self._read_manifest(each) for each in group]
         is_removed = _removal_test(group, removed)
         found = [entry for each in manifests for entry in each.entries if entry.is_live and is_removed(entry)]
@@ -296,7 +294,7 @@ class _HeadManifests:
 
 
 def _removal_test(group: Sequence[ManifestFile], removed: frozenset[str]) -> Callable[[ManifestEntry], bool]:
-    """The test whether an entry is removed: a data file by its path, a delete file if its only data file is removed.
+    """The test whether an entry is removed: a data file by its path, a delete file with its only data file.
 
     Delete files of several data files, and equality deletes, stay in the snapshot.
     """
@@ -327,7 +325,7 @@ def _groups_to_take_over(taken_over: Sequence[ManifestFile]) -> Iterator[list[Ma
 
 
 def _count_live_entries(listed: ManifestFile) -> int:
-    """The manifest's live entries. If the list has no counts: the maximum, so that the manifest is not merged."""
+    """The number of live entries. If the list has no counts: the maximum, so that the manifest is not merged."""
     added, existing = listed.added_files_count, listed.existing_files_count
     return MERGED_ENTRIES_MAX if added is None or existing is None else added + existing
 
@@ -335,7 +333,7 @@ def _count_live_entries(listed: ManifestFile) -> int:
 def _groups_to_merge(
     writer: _Writer, listed: Sequence[ManifestFile], merge_from: int | None
 ) -> list[list[ManifestFile]]:
-    """Groups of manifests to merge: small ones of one spec if there are `merge_from` of them; each other one alone."""
+    """Group small data manifests of one spec if there are `merge_from` of them. Any other manifest is a group alone."""
     if merge_from is None:
         return [[each] for each in listed]
     small: dict[int, list[ManifestFile]] = {}
@@ -350,7 +348,7 @@ def _groups_to_merge(
 
 
 def _split_by_size(group: Sequence[ManifestFile]) -> Iterator[list[ManifestFile]]:
-    """Split the group into parts of at least `MERGED_BYTES`; the last one may be smaller."""
+    """Split the group into parts of at least `MERGED_BYTES`; the last part may be smaller."""
     part: list[ManifestFile] = []
     for each in group:
         part.append(each)
@@ -365,7 +363,7 @@ def _make_summary(totals: Mapping[str, str], change: SnapshotChange, removed: Se
     """The summary with the keys of Iceberg's writers; totals continue from the head if it has them."""
     data = [file for file in removed if file.content is FileContent.DATA]
     deletes = [file for file in removed if file.content is not FileContent.DATA]
-    # By the name in the summary: how much the snapshot adds, and how much it removes.
+    # Key: the name in the summary. Value: how much the snapshot adds, and how much it removes.
     changed = {
         "data-files": (len(change.added), len(data)),
         "records": (_count_rows(change.added), _count_rows(data)),

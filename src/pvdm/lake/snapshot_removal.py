@@ -1,4 +1,4 @@
-"""Snapshots to remove: those of removed branches, and old ones of `main` that have expired."""
+"""Selects snapshots to remove: snapshots of removed branches, and expired snapshots of `main`."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def expired_history(metadata: TableMetadata, now_ms: int, *, held: Collection[in
     """The oldest snapshots of `main` that may be removed, by Iceberg's retention settings. Empty without settings.
 
     The snapshots that stay have no gap. A snapshot whose id is in `held` (the caller needs it), or from which another
-    branch or a tag was made, stays with every newer one.
+    branch or a tag was made, stays. Then every newer snapshot stays too.
     """
     limits = _retention_limits(metadata)
     if limits is None or metadata.current_snapshot_id is None:

@@ -19,21 +19,21 @@ from pvdm.lake.read.resolve import Array, BatchReader, Resolution, arrow_type, e
 from pvdm.lake.read.vectors import Vectors
 from pvdm.model.schema import Field, Kind, ListType, MapType, PrimitiveType, Schema, StructType
 
-Fetch: TypeAlias = Callable[[str], bytes]  # from a file's location to its bytes
-_arange: Final[Any] = getattr(pa, "arange")  # noqa: B009  its stubs do not know it
+Fetch: TypeAlias = Callable[[str], bytes]  # returns the bytes of the file at a location
+_arange: Final[Any] = getattr(pa, "arange")  # noqa: B009  PyArrow's stubs lack it
 _POSITION_DELETES: Final = Schema(
     (
         Field("file_path", PrimitiveType(Kind.STRING), field_id=FILE_PATH_ID),
         Field("pos", PrimitiveType(Kind.LONG), field_id=POSITION_ID),
     )
 )
-# With the deleted row itself, which a position delete file may have too.
+# A position delete file may also have a column with the deleted row itself.
 _POSITION_DELETES_IDS: Final = frozenset({FILE_PATH_ID, POSITION_ID, DELETED_ROW_ID})
 
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """A table's columns: the snapshot's and other schemas, every id that files may have, and defaults by id."""
+    """The snapshot's schema and the table's others, every id that files may have, and initial defaults by id."""
 
     schema: Schema
     other_schemas: tuple[Schema, ...]
@@ -41,7 +41,7 @@ class Columns:
     defaults: Mapping[int, Value]
 
     def other_ids(self, schema: Schema) -> frozenset[int]:
-        """The ids that a file may have besides these columns."""
+        """The ids that a file may have besides those of `schema`."""
         return self.known_ids - every_id(schema)
 
 
@@ -49,7 +49,7 @@ class Columns:
 class Removal:
     """The deletes of one data file: sorted row positions, and keys of equality deletes.
 
-    `vector` is the deletion vector, if there is one: one bit for each row up to the last deleted one.
+    `vector` is the deletion vector, if there is one: one bit for each row, at least up to the last deleted row.
     """
 
     columns: Columns
@@ -82,7 +82,7 @@ class Removal:
         return cls(columns, file.constants, positions, equalities, vector)
 
     def read_keys(self, data: bytes, read: BatchReader) -> list[Iterator[pa.RecordBatch]]:
-        """For each equality: the key columns of the data file, dropped ones too, in the same batches as its rows."""
+        """For each equality delete: the data file's key columns, also dropped ones, in the same batches as its rows."""
         found: list[Iterator[pa.RecordBatch]] = []
         for each in self.equalities:
             resolution = Resolution(each.columns, self.columns.defaults, self.constants)
@@ -90,7 +90,7 @@ class Removal:
         return found
 
     def kept_mask(self, first: int, rows: int, keys: Sequence[Iterator[pa.RecordBatch]]) -> Array | None:
-        """Which of the next `rows` rows stay, the first at position `first`; None if all do."""
+        """A mask of the `rows` rows from position `first` on: True for rows that stay. None if all rows stay."""
         deleted: list[Array] = []
         for equality, batches in zip(self.equalities, keys, strict=True):
             matches = equality.matches(_next_keys(batches, rows))
@@ -107,8 +107,7 @@ class Removal:
             bisect.bisect_left(self.positions, end, key=lambda each: int(each.as_py())) for end in (first, first + rows)
         )
         if low < high:
-            in_batch = self.positions.slice(low, high - low)
-            deleted.append(pc.is_in(_arange(first, first + rows), value_set=in_batch))
+            deleted.append(pc.is_in(_arange(first, first + rows), value_set=self.positions.slice(low, high - low)))
         return pc.invert(functools.reduce(pc.or_, deleted)) if deleted else None
 
 
@@ -162,7 +161,7 @@ class EqualityDelete:
 
 
 def key_schema(ids: Sequence[int], schema: Schema, other_schemas: Sequence[Schema]) -> Schema:
-    """The columns of an equality delete, each from the snapshot's schema or the first other one that has it."""
+    """The columns of an equality delete, each from the snapshot's schema or the first other schema that has it."""
     missing = set(ids)
     fields: tuple[Field, ...] = ()
     for each in (schema, *other_schemas):
@@ -176,28 +175,26 @@ def key_schema(ids: Sequence[int], schema: Schema, other_schemas: Sequence[Schem
 def _select(fields: tuple[Field, ...], ids: Collection[int]) -> Iterator[Field]:
     """The fields of these ids and the structs around them, all optional: a file may be older than any of them.
 
-    They are named by their ids, since a dropped field may have had the name of another field.
+    Each field is named by its id, since a dropped field may have had the name of another field.
     """
     for field in fields:
         if field.field_id in ids:
             if isinstance(field.type, StructType | ListType | MapType):
-                got = f"{field.name[:80]!a}, {field.type}"
-                raise Code.DELETES_REFUSED(reason="equality_column_nested", got=got)
+                raise Code.DELETES_REFUSED(reason="equality_column_nested", got=f"{field.name[:80]!a}, {field.type}")
             yield replace(field, name=str(field.field_id), required=False)
         elif isinstance(field.type, StructType) and (inside := tuple(_select(field.type.fields, ids))):
             yield replace(field, name=str(field.field_id), type=StructType(inside), required=False)
 
 
 def _merge(known: tuple[Field, ...], more: Iterable[Field]) -> tuple[Field, ...]:
-    """The fields of both. A struct whose fields come from two schemas is in both, and its fields are merged."""
+    """The fields of both arguments. If both have a struct of the same id, its fields are merged."""
     fields = {field.field_id: field for field in known}
     for field in more:
         same = fields.get(field.field_id)
         if same is None:
             fields[field.field_id] = field
         elif isinstance(same.type, StructType) and isinstance(field.type, StructType):
-            inside = _merge(same.type.fields, field.type.fields)
-            fields[field.field_id] = replace(same, type=StructType(inside))
+            fields[field.field_id] = replace(same, type=StructType(_merge(same.type.fields, field.type.fields)))
         else:
             raise AssertionError("each id is looked up once")
     return tuple(fields.values())
@@ -220,8 +217,7 @@ def _flatten(array: Array, field: Field) -> Iterator[Array]:
     try:
         plain = array if array.type == wanted else array.cast(wanted)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        words = f"key column {field.name} is not of its schema's type"
-        got = str(array.type)[:120]
+        words, got = f"key column {field.name} is not of its schema's type", str(array.type)[:120]
         raise Code.SOURCE_DAMAGED(words, reason="equality_type_differs", expected=str(field.type), got=got) from None
     if pa.types.is_floating(wanted):
         one_nan = pc.if_else(pc.is_nan(plain), pa.scalar(float("nan"), wanted), plain)
@@ -244,7 +240,7 @@ def _number_keys(columns: Sequence[Array]) -> Iterator[_KeyColumn]:
 
 
 def _pair(number: Array, column: Array, values: Array) -> Array:
-    """One number for a key's `number` so far and its value in this column; null for a value not in `values`."""
+    """Make one number of a key's `number` so far and its value in this column; null if `values` lacks the value."""
     return pc.add(pc.multiply(number, len(values)), pc.index_in(column, value_set=values).cast(pa.int64()))
 
 
@@ -256,7 +252,7 @@ def _next_keys(batches: Iterator[pa.RecordBatch], rows: int) -> pa.RecordBatch:
 
 
 def fetch_listed(file: DeleteFile | ScanFile, fetch: Fetch) -> bytes:
-    """The file's bytes. Raises if they are not as many as listed: with a smaller size readers would see fewer rows."""
+    """The file's bytes. Raises unless the listed size is right: with a smaller size, readers could see fewer rows."""
     data = fetch(file.location)
     if len(data) != file.size:
         size, got = f"{file.size} bytes", f"{len(data)} bytes"
@@ -272,7 +268,7 @@ def _require_rows(file: DeleteFile, seen: int) -> None:
 
 
 def _read_positions(file: DeleteFile, data: bytes, location: str, read: BatchReader, known: frozenset[int]) -> Array:
-    """The positions that a delete file has for the data file at `location`. It may also have those of many others."""
+    """The positions that a delete file has for the data file at `location`. It may also have those of other files."""
     found: list[Array] = []
     seen = 0
     try:

@@ -20,13 +20,13 @@ FILE_PATH_ID: Final = 2_147_483_546
 POSITION_ID: Final = 2_147_483_545
 DELETED_ROW_ID: Final = 2_147_483_544
 
-# Spec id and partition tuple.
+# The id of a partition spec, and the `tuple_key` of a partition.
 _Key: TypeAlias = tuple[int, frozenset[tuple[int, object]]]
 
 
 @dataclass(frozen=True, slots=True)
 class DeleteFile:
-    """A live delete file. `referenced` is its data file if it is for one only.
+    """A live delete file. `referenced` is its data file, if it is for one data file only.
 
     A deletion vector is `length` bytes of its file from `offset` on. An equality delete is hidden if the manifests
     say that no row of the data file can match: engines that use the manifests' bounds never open it.
@@ -66,8 +66,7 @@ def to_delete_file(entry: ManifestEntry) -> DeleteFile:
     """The delete file that a manifest's entry lists."""
     file = entry.data_file
     if not entry.sequence_number:
-        got = f"none, or 0, for {file.file_path}"[:400]
-        expected = "a data sequence number from 1 on"
+        got, expected = f"none, or 0, for {file.file_path}"[:400], "a data sequence number from 1 on"
         raise Code.DELETES_REFUSED(reason="delete_sequence_missing", expected=expected, got=got)
     return DeleteFile(
         location=file.file_path,
@@ -108,8 +107,7 @@ class DeleteIndex:
         if file.is_vector:
             location = file.referenced or ""
             if location in self._vectors:
-                got = location[:400]
-                raise Code.DELETES_REFUSED(reason="deletion_vector_twice", expected="one at most", got=got)
+                raise Code.DELETES_REFUSED(reason="deletion_vector_twice", expected="one at most", got=location[:400])
             self._vectors[location] = file, key
         elif file.content is FileContent.EQUALITY_DELETES and spec.is_unpartitioned:
             self._everywhere.append(file)
@@ -149,7 +147,7 @@ def _applies(delete: DeleteFile, sequence_number: int) -> bool:
 
 
 def _referenced(file: DataFile) -> str | None:
-    """The referenced data file, or the path that both bounds of the path column have."""
+    """The only data file of a position delete file: the listed one, or the path in both bounds of the path column."""
     if file.content is not FileContent.POSITION_DELETES:
         return None
     if file.referenced_data_file is not None:
@@ -178,10 +176,10 @@ def slots_of(schemas: Sequence[Schema]) -> dict[int, Field | Inner]:
 
 
 def may_be_left_out(ids: Sequence[int], slots: Slots, data: DataFile, deletes: DataFile) -> bool:
-    """Whether engines may leave the delete file out for this data file, because their metrics exclude a match.
+    """Whether engines may leave the delete file out for this data file, because the metrics of both exclude a match.
 
-    Spark and Trino use bounds and counts of both entries before they open a delete file. With wrong ones they show
-    rows that are deleted.
+    Spark and Trino use bounds and counts of both entries before they open a delete file. With wrong bounds or
+    counts they show deleted rows.
     """
     return any(_excludes_match(field_id, slots[field_id], data, deletes) for field_id in ids if field_id in slots)
 
@@ -217,7 +215,7 @@ def _bounds_are_disjoint(field_id: int, type_: Type, data: DataFile, deletes: Da
     if None in bounds:
         return False
     if type_ == _UUID:
-        return True  # some versions of Iceberg compare them as signed, others as unsigned
+        return True  # some versions of Iceberg compare UUIDs as signed, others as unsigned
     try:
         data_low, data_high, deletes_low, deletes_high = (decode_promoted(type_, bound or b"") for bound in bounds)
         return compare(type_, data_low, deletes_high) > 0 or compare(type_, deletes_low, data_high) > 0

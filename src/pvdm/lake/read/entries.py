@@ -47,7 +47,7 @@ class ListedManifest:
 class Changes:
     """What a series of snapshots added and removed in total.
 
-    `headers` are those of the manifests that list added data files, `deletes` the entries of delete files.
+    `deletes` has the entries of delete files. `headers` has the headers of the manifests that list added data files.
     """
 
     added: tuple[ManifestEntry, ...]
@@ -186,7 +186,7 @@ def replaced_files(
     if partition:
         declared = _declared_values(metadata, partition)
         return frozenset(file.file_path for _, file in live if _has_declared_values(declared, file))
-    # As in Spark's overwritePartitions: the files in the partitions of the added ones. Files of other specs stay.
+    # As in Spark's overwritePartitions: the files in the partitions of the added files. Files of other specs stay.
     spec = header_of(metadata, metadata.default_spec_id, ManifestContent.DATA).spec
     keys = {tuple_key(file.partition) for file in added}
     # A table without partitions is one partition, also for files of older specs.
@@ -199,7 +199,7 @@ def replaced_files(
 
 
 def has_partition_values(metadata: TableMetadata, partition: _Partition, file: DataFile) -> bool:
-    """Whether the file has all declared partition values; not if another spec than the table's lacks their fields."""
+    """Whether the file has all declared partition values. False if the spec of the file lacks one of the fields."""
     return _matches(_declared_values(metadata, partition), file)
 
 
@@ -216,9 +216,9 @@ def _matches(declared: Mapping[int, Any], file: DataFile) -> bool:
 
 
 def declared_partition_fields(metadata: TableMetadata, names: Iterable[str]) -> dict[str, tuple[int, Type]]:
-    """Id and type of the partition fields for which a contract, the rules of a table, declares values, by name.
+    """Key: a partition field for which a contract (a table's rules) declares a value. Value: the field's id and type.
 
-    A name is the field's or, for an identity transform, its column's. Raises if the table lacks a field.
+    The key is the field's name or, for an identity transform, its column's name. Raises if the table lacks a field.
     """
     header = header_of(metadata, metadata.default_spec_id, ManifestContent.DATA)
     known: dict[str, tuple[int, Type]] = {}

@@ -1,4 +1,4 @@
-"""Found manifests, which the Steward (pvdm's service) did not write: read, checked, and bound by one hash.
+"""Reads, checks and hashes found manifests, which are those that the Steward (pvdm's service) did not write.
 
 Their rows are accepted as they are. The checks protect later snapshots: no sequence number or row id may belong to a
 later snapshot, and all facts that readers use must agree.
@@ -36,7 +36,7 @@ class UnchangingFiles:
         """The SHA-256 of each file that was read, by location."""
 
     def read(self, location: str, *, max_bytes: int) -> bytes:
-        """The bytes at that location. Raises as the inner reader, and if they have changed."""
+        """The bytes at that location. Raises as the inner reader, and if they differ from an earlier read."""
         data = self._inner.read(location, max_bytes=max_bytes)
         sha256 = hashlib.sha256(data).hexdigest()
         expected = self.hashes.setdefault(location, sha256)
@@ -83,8 +83,7 @@ class FoundCheck:
 
     def _require_not_ahead(self, name: str, number: int | None) -> None:
         if (number or 0) > self._snapshot.sequence_number:
-            expected = f"{name} of at most {self._snapshot.sequence_number}"
-            raise _refused("found_sequence_ahead", expected, number)
+            raise _refused("found_sequence_ahead", f"{name} of at most {self._snapshot.sequence_number}", number)
 
     def _count(self, file: DataFile) -> None:
         totals = self.totals
@@ -102,7 +101,7 @@ class FoundCheck:
 
 
 def check_found(metadata: TableMetadata, snapshot: Snapshot, reader: FileReader) -> str:
-    """Read and check every manifest of the snapshot. Returns the hash that binds its list and all of them."""
+    """Read and check every manifest of the snapshot. Returns one hash over its list and all manifests."""
     files = UnchangingFiles(reader)
     with in_file(snapshot.manifest_list or "the snapshot"):
         listing = load_manifest_list(metadata, snapshot, files)
@@ -138,7 +137,7 @@ def require_row_ids(metadata: TableMetadata, first: int, count: int) -> None:
 
 
 def require_header(metadata: TableMetadata, listed: ManifestFile, header: ManifestHeader) -> None:
-    """Raise if the manifest's spec or types differ from the table's: partition values are read by them."""
+    """Raise if the manifest's spec or types differ from the table's, because partition values are read by them."""
     spec = header_of(metadata, listed.partition_spec_id, ManifestContent.DATA).spec
     if _without_names(header.spec) != _without_names(spec):
         raise _refused("found_spec_differs", spec.to_text(), header.spec.to_text())
@@ -167,7 +166,7 @@ _HEX: Final = re.compile(r"(?:[0-9a-f]{64})*", re.ASCII)
 
 
 def read_manifest_hashes(text: str | None, count: int) -> tuple[str, ...] | None:
-    """The hashes of a list's manifests in its order; None if the header does not have one for each of them."""
+    """The hashes of a list's manifests in its order; None if the header lacks a hash for each of them."""
     if text is None or len(text) != 64 * count or _HEX.fullmatch(text) is None:
         return None
     return tuple(text[start : start + 64] for start in range(0, len(text), 64))

@@ -34,12 +34,12 @@ from pvdm.model.schema import (
     Type,
 )
 
-pc: Any = pyarrow.compute  # its stubs lack functions, and the results for an array of any type
+pc: Any = pyarrow.compute  # Any, because PyArrow's stubs lack some functions, and results for arrays of any type
 
 Array: TypeAlias = Any
 """An Arrow array of any type; the stubs have a class for each type."""
 
-_map: Final[Any] = pa.map_  # its stubs lack the form with a field
+_map: Final[Any] = pa.map_  # PyArrow's stubs lack the form with a field
 _WIDENED: Final = frozenset({(pa.int32(), pa.int64()), (pa.float32(), pa.float64())})
 _Slot = TypeVar("_Slot", Field, Inner)  # a field of a struct; or an element, key or value
 
@@ -200,8 +200,7 @@ def _with_children(array: Array, type_: pa.DataType, children: list[Array]) -> A
 def _require_constant(array: Array, value: Value, field: Field) -> None:
     """Raise unless every row has the partition's value."""
     if not _is_all(array, value, field.type):
-        words = f"column {field.name!r} does not have its partition's value"
-        expected = repr(value)[:120]
+        words, expected = f"column {field.name!r} does not have its partition's value", repr(value)[:120]
         raise Code.SOURCE_DAMAGED(words, reason="source_partition_lies", expected=expected, got="another value")
 
 
@@ -274,13 +273,13 @@ def initial_defaults(schema: TableSchema) -> dict[int, LiteralValue]:
 
 
 def _default_value(field: SchemaField) -> LiteralValue:
-    """The default as a value; whether it is one of the type was checked when the schema was read."""
+    """The default as a value. When the schema was read, the default was checked against the type."""
     assert isinstance(field.type, TypeName)  # noqa: S101  nested types have no default
     match field.initial_default:
         case bool() as found:
             return found
         case Number(text):
-            # A filter's literal would not keep negative zero.
+            # `parse_literal`, made for filters, would not keep negative zero.
             number = float(text)
             return number if field.type.base == "double" else float(_SINGLE.unpack(_SINGLE.pack(number))[0])
         case found:

@@ -42,7 +42,7 @@ class Scan:
 
     `other_schemas` are those of the table, newest first: an equality delete may name a dropped column. `named` has the
     names for files without field ids, if these are allowed. `vectors` are all deletion vectors of the snapshot.
-    `stored` are ids of columns that are only digested: they may come as dictionaries and decimals of 64 bits.
+    `stored` has the ids of columns that are only digested: these may come as dictionaries and decimals of 64 bits.
     """
 
     schema: Schema
@@ -68,7 +68,7 @@ class Scan:
 
 
 def plan_scan(metadata: TableMetadata, snapshot: Snapshot | None, reader: FileReader) -> Scan:
-    """The files of a snapshot with the deletes that apply to each; none without a snapshot."""
+    """The files of a snapshot with the deletes that apply to each; no files without a snapshot."""
     table_schema = schema_of(metadata, snapshot)
     schema = to_model(table_schema)
     oldest_first = sorted(metadata.schemas, key=lambda each: each.schema_id)
@@ -85,7 +85,7 @@ def plan_scan(metadata: TableMetadata, snapshot: Snapshot | None, reader: FileRe
 
 
 def schema_of(metadata: TableMetadata, snapshot: Snapshot | None) -> TableSchema:
-    """The schema of a snapshot, or the table's current one if it names none."""
+    """The schema of a snapshot, or the table's current schema if the snapshot names none."""
     if snapshot is None or snapshot.schema_id is None:
         return metadata.current_schema
     found = metadata.schema(snapshot.schema_id)
@@ -115,7 +115,7 @@ def scan_batches(
             mask = removal.kept_mask(seen, batch.num_rows, keys)
             seen += batch.num_rows
             if file.record_count is not None and seen > file.record_count:
-                break  # a few bytes can encode any number of rows
+                break  # the file is refused below: a few bytes can encode any number of rows
             resolved = resolution.apply(batch)
             yield resolved if mask is None else resolved.filter(mask)
         if file.record_count is not None and seen != file.record_count:
@@ -124,7 +124,7 @@ def scan_batches(
 
 
 def _dropped_ids(metadata: TableMetadata, schema: Schema, other_schemas: Iterable[Schema]) -> frozenset[int]:
-    """The ids that files may have besides those of this schema: all that the table has assigned, and row lineage's."""
+    """The ids that files may have besides those of this schema: assigned ids of the table, and those of row lineage."""
     assigned = range(1, min(metadata.last_column_id, DROPPED_IDS_MAX) + 1)
     return _LINEAGE_IDS.union(assigned, *map(every_id, other_schemas)) - every_id(schema)
 
@@ -251,7 +251,7 @@ def read_columns(data: bytes) -> tuple[JsonObject, ...]:
 
 
 def _own_schema(metadata: TableMetadata, snapshot_id: int) -> TableSchema | None:
-    """The schema of the snapshot; None if it names none."""
+    """The schema that the snapshot names; None if it names none, or the table lacks the snapshot or the schema."""
     snapshot = metadata.snapshot(snapshot_id)
     return None if snapshot is None or snapshot.schema_id is None else metadata.schema(snapshot.schema_id)
 

@@ -30,22 +30,20 @@ _NUMBER: Final = re.compile(r"[0-9]{1,19}")
 
 @dataclass(frozen=True, slots=True)
 class Vectors:
-    """The deletion vectors that a snapshot's manifests name, by data file, and every live data file."""
+    """`named`: a snapshot's deletion vectors by data file, as manifests list them. `live`: its live data files."""
 
     named: Mapping[str, DeleteFile] = field(default_factory=dict)
     live: frozenset[str] = frozenset()
 
     def read(self, file: DeleteFile, data: bytes, rows: int) -> Array:
-        """One bit for each row up to the last deleted one. Raises if the vector has positions from `rows` on."""
+        """One bit for each row, at least up to the last deleted row. Raises if a position is not below `rows`."""
         blob = self._find_blob(file, read_blobs(data))
         positions = read_positions(_unframe(data[blob.offset : blob.end]))
         count = blob.properties.get(_COUNT_PROPERTY)
         if count != str(file.record_count) or positions.count != file.record_count:
-            expected = f"{positions.count} positions, as it has"
             got = f"{file.record_count} by the manifest, {count!a:.40} by the footer"
-            raise _refused("deletion_vector_count_lies", expected, got)
-        bits = pa.py_buffer(positions.data)
-        found: Array = pa.Array.from_buffers(pa.bool_(), 8 * len(positions.data), [None, bits])
+            raise _refused("deletion_vector_count_lies", f"{positions.count} positions, as it has", got)
+        found: Array = pa.Array.from_buffers(pa.bool_(), 8 * len(positions.data), [None, pa.py_buffer(positions.data)])
         if len(found) > rows and pc.any(found.slice(rows), min_count=0).as_py():
             raise _refused("deletion_vector_beyond", f"positions below {rows}", "a higher one")
         return found
@@ -118,7 +116,7 @@ def _invalid(expected: str, got: str) -> PvdmError:
 PUFFIN_FOOTER_MAX_BYTES: Final = 67_108_864
 PUFFIN_BLOBS_MAX: Final = 100_000
 _PUFFIN_MAGIC: Final = b"PFA1"
-# The file ends with the payload's size, flags and the magic. Before the payload there is the magic too.
+# A footer is the magic, the payload, and these last bytes: the payload's size, flags, and the magic again.
 _TAIL_BYTES: Final = 12
 _COMPRESSED_FLAG: Final = 1
 
@@ -305,7 +303,7 @@ def _require_offsets(reader: _BitmapReader, start: int, containers: list[_Contai
 
 
 def _read_containers(reader: _BitmapReader, containers: list[_Container]) -> bytearray:
-    """The bits of all containers, 8 KiB for each."""
+    """The bits of all positions up to the end of the last container, 8 KiB for each container."""
     bits = bytearray((containers[-1].key + 1) * _CONTAINER_BYTES)
     for each in containers:
         if each.has_runs:
