@@ -30,7 +30,7 @@ _FAULT_POINTS: Final = WriteHooks(  # where tests can stop a write
 
 @dataclass(frozen=True, slots=True)
 class FoundFile:
-    """A metadata file, or one of the vault (manifests and data). An unfinished file still has its temporary name."""
+    """A metadata file, or a manifest or manifest list of the vault. An unfinished file still has its temporary name."""
 
     location: str
     modified_seconds: float  # since 1970
@@ -51,11 +51,10 @@ class MetadataFiles:
 
     def write(self, table_uuid: str, revision: int, data: bytes) -> Pointer:
         """Write a file under a new random name; durable when this returns. `revision` counts the table's changes."""
-        name = f"{revision:05d}-{secrets.token_hex(16)}.metadata.json"
-        return self._put(table_uuid, name, data)
+        return self._put(table_uuid, f"{revision:05d}-{secrets.token_hex(16)}.metadata.json", data)
 
     def write_named(self, table_uuid: str, name: str, data: bytes) -> Pointer:
-        """Write or replace a file whose name follows from its content, unless it exists with this content."""
+        """Write the file unless it exists with these bytes, else replace it. The caller derives `name` from `data`."""
         pointer = Pointer(str(self._root.child(table_uuid, name)), hashlib.sha256(data).hexdigest())
         try:
             self.read(pointer)

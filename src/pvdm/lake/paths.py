@@ -122,7 +122,7 @@ _parse_cached: Final = functools.lru_cache(maxsize=_CACHED_LOCATIONS_MAX)(_parse
 
 
 def _parse_file(rest: str, text: str) -> Location:
-    """The local file of a location: `rest` is its part after the scheme; `text` is the whole of it, for errors."""
+    """The local file of a location: `rest` is the part after the scheme; `text` is the whole location, for errors."""
     if rest.startswith("//"):
         authority, slash, path = rest[2:].partition("/")
         if authority not in ("", "localhost") or not slash:
@@ -152,7 +152,7 @@ def _invalid(expected: str, text: str) -> InputError:
     return InputError(Code.LOCATION_INVALID, "the location is not valid", expected=expected, got=ascii(redacted[:200]))
 
 
-# The next step, by the reason of the error.
+# Key: the reason of an error. Value: its hint.
 _HINTS: Final[dict[str, str]] = {
     "field_id_missing": "write the source as an Iceberg table, or write its files with Iceberg's field ids",
     "field_name_unknown": "a file without field ids is read by exact names: put the column into the manifest's schema",
@@ -167,5 +167,4 @@ def in_file(location: str) -> Iterator[None]:
     except (InputError, VerificationError) as error:
         if "file" in error.details:
             raise
-        hint = _HINTS.get(error.reason)
-        raise error.with_context(f"{location}: {error.message}", hint=hint, file=location) from None
+        raise error.with_context(f"{location}: {error.message}", hint=_HINTS.get(error.reason), file=location) from None

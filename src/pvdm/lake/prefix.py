@@ -1,4 +1,4 @@
-"""The folder (prefix) of an attempt, one try to publish a chunk: listed, written, emptied, without following links."""
+"""Lists, writes and empties the folder (prefix) of an attempt, one try to publish a chunk. Links are not followed."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ class ObjectPrefix:
                 return None
 
     def remove(self, location: Location) -> bool:
-        """Remove an object. Returns True, also if it was missing. A store that keeps versions keeps the object's."""
+        """Remove an object. Returns True even if it was missing. A store with versions keeps the object's versions."""
         _require_inside(self._folder, location)
         with _translate_errors():
             self._store.remove(location)

@@ -88,9 +88,9 @@ def spark_session(
     """A session with these catalogs: the running one if there is one, else a new one.
 
     Raises if the running session has no Iceberg, or other settings than `config`.
-
-    Spark downloads Iceberg's runtime unless `config` names jars or packages that have it, and with `object_store` its
-    S3 client. With `ca_file` a new session also trusts these certificate authorities; a running one keeps its own.
+    Spark downloads Iceberg's runtime unless `config` names jars or packages that have it. With `object_store` the same
+    holds for Iceberg's S3 client. With `ca_file` a new session also trusts these certificate authorities; a running
+    session keeps its own.
     """
     try:
         from pyspark.sql import SparkSession
@@ -113,7 +113,7 @@ def spark_session(
     else:
         _require_same(spark, wanted, master)
     for catalog in catalogs:
-        # Not with the builder: its settings, with the token, would be on the command line of Spark's process.
+        # Not with the builder, which would put the token on the command line of Spark's Java process.
         add_catalog(spark, catalog)
     return spark
 
@@ -194,8 +194,7 @@ def _require_same(spark: SparkSession, wanted: Mapping[str, str], master: str | 
         found = spark.conf.get(key, None)
         is_list = key in (_PACKAGES_SETTING, "spark.sql.extensions")
         if found != value and not (is_list and value in (found or "")):
-            words = f"a Spark session is running with another {key}"
-            got = "none" if found is None else found[:200]
+            words, got = f"a Spark session is running with another {key}", "none" if found is None else found[:200]
             raise Code.SPARK_SESSION_DIFFERS(words, reason="spark_settings_differ", expected=value[:200], got=got)
 
 
@@ -206,7 +205,7 @@ def _require_classic(config: Mapping[str, str]) -> None:
         raise Code.SPARK_CONNECT_UNSUPPORTED(got="Spark Connect")
 
 
-# Not a secret: a trust store holds public certificates only. Java needs a password; its own store has this one too.
+# Not a secret: a trust store holds public certificates only. Java needs a password; Java's own store has the same.
 _TRUST_STORE_PASSWORD: Final = "changeit"  # noqa: S105
 _TRUST_STORE_NAME: Final = "pvdm-trust.p12"
 _DRIVER_OPTIONS_SETTING: Final = "spark.driver.defaultJavaOptions"
@@ -218,7 +217,7 @@ CA_FILE_MAX_BYTES: Final = 16 * 1024 * 1024
 def with_trust_store(config: Mapping[str, str], ca_file: Path) -> dict[str, str]:
     """Write a trust store. Returns settings with which driver and executors also trust the authorities in `ca_file`.
 
-    The settings have an effect only when Java starts. Java uses the last of equal options, so the caller's come last.
+    The settings have an effect only when Java starts. Of equal options Java uses the last: the caller's.
     The store is removed when this process ends.
     """
     folder = Path(tempfile.mkdtemp(prefix="pvdm-trust-"))
@@ -255,8 +254,7 @@ def _certificates(ca_file: Path) -> list[Certificate]:
         return x509.load_pem_x509_certificates(pem)
     except (OSError, ValueError):
         words = "the file of certificate authorities cannot be used"
-        expected = f"certificates in PEM form, at most {CA_FILE_MAX_BYTES:,} bytes"
-        got = ascii(str(ca_file))[:200]
+        expected, got = f"certificates in PEM form, at most {CA_FILE_MAX_BYTES:,} bytes", ascii(str(ca_file))[:200]
         raise Code.CLIENT_SETTING_INVALID(words, reason="ca_file_invalid", expected=expected, got=got) from None
 
 

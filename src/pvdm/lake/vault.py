@@ -62,8 +62,7 @@ class Vault:
     def copy_in(self, table_uuid: str, attempt_id: str, position: int, data: bytes, sha256: str) -> str:
         """Write the Steward's copy of a file of an attempt (one try to publish a chunk), and return its location."""
         # Two files of an attempt may have the same bytes, so the name also has the file's position in the attempt.
-        name = f"{attempt_id}/{position:05d}-{sha256[:32]}.parquet"
-        return self.write(table_uuid, VaultKind.DATA, name, data)
+        return self.write(table_uuid, VaultKind.DATA, f"{attempt_id}/{position:05d}-{sha256[:32]}.parquet", data)
 
     def quarantine(self, table_uuid: str, attempt_id: str, data: bytes) -> str:
         """Keep the bytes of a file that failed verification, under their hash, and return the location."""
@@ -79,7 +78,7 @@ class Vault:
         return data
 
     def finished(self, table_uuid: str, kind: VaultKind, folder: str) -> list[str]:
-        """The locations of all finished files in a folder below the kind's, sorted by name."""
+        """The locations of all finished files in a folder below the kind's folder, sorted by name."""
         return [str(each.place) for each in self.files(table_uuid, kind, folder) if not _is_unfinished(each)]
 
     def unfinished(self, table_uuid: str, kind: VaultKind, folder: str) -> list[str]:
@@ -87,7 +86,7 @@ class Vault:
         return [str(each.place) for each in self.files(table_uuid, kind, folder) if _is_unfinished(each)]
 
     def files(self, table_uuid: str, kind: VaultKind, folder: str) -> list[ListedFile]:
-        """All files in a folder below the kind's, finished or not."""
+        """All files in a folder below the kind's folder, finished or not."""
         with _translate_errors():
             return self._store.files(self._place(table_uuid, kind, folder))
 
@@ -97,7 +96,7 @@ class Vault:
             return [name for name in self._store.folders(self.root) if _UUID.fullmatch(name)]
 
     def folders(self, table_uuid: str, kind: VaultKind) -> list[str]:
-        """The names of the folders below the kind's; each is the id of an attempt."""
+        """The names of the folders in the kind's folder; each name is the id of an attempt."""
         with _translate_errors():
             return [name for name in self._store.folders(self._folder(table_uuid, kind)) if _NAME_PART.fullmatch(name)]
 

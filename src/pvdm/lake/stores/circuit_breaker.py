@@ -42,7 +42,7 @@ class CircuitBreaker:
             self._answered_at, self._silent_at = self._clock(), None
 
     def record_silence(self, begun: float) -> None:
-        """Record that a call, `begun` at this time, got no answer. Do nothing if another call got one since then."""
+        """Record that a call, `begun` at this time, got no answer. Do nothing if an answer came since then."""
         with self._lock:
             if self._answered_at < begun:
                 self._silent_at = self._clock()

@@ -60,13 +60,13 @@ class LocalStore:
         return FileStream(None, _read_pieces(place))
 
     def read_end(self, place: Location, size: int) -> bytes:
-        """The last bytes; only these are read."""
+        """The last `size` bytes; no other bytes are read."""
         with _open_plain_file(place) as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - size))
             return file.read(size)
 
     def facts(self, place: Location) -> FileFacts:
-        """The size; a disk keeps no versions."""
+        """The size, and no version, since a disk keeps no versions."""
         with _open_plain_file(place) as file:
             return FileFacts(os.fstat(file.fileno()).st_size, None)
 

@@ -172,7 +172,7 @@ def _dump(document: Mapping[str, Any]) -> str:
 
 
 VENDED_LEAST_SECONDS: Final = 900  # AWS does not allow shorter sessions
-VENDED_MAX_SECONDS: Final = 43_200  # nor longer ones
+VENDED_MAX_SECONDS: Final = 43_200  # AWS does not allow longer sessions
 
 
 @dataclass(frozen=True, slots=True)

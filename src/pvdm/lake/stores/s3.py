@@ -18,7 +18,7 @@ _WRITE_TRIES: Final = 4  # of `put`; a try fails if another writer creates, chan
 
 
 class S3Store:
-    """Objects by their keys. Every write has a condition: that no object is there, or one with a given ETag."""
+    """Objects by their keys. Every write has a condition: that no object is there, or an object with a given ETag."""
 
     def __init__(self, settings: S3Settings) -> None:
         self.settings = settings
@@ -61,7 +61,7 @@ class S3Store:
         return found
 
     def read_end(self, place: Location, size: int) -> bytes:
-        """The last bytes; only these are read."""
+        """The last `size` bytes; no other bytes are read."""
         if size == 0 or self.facts(place).size == 0:
             return b""
         answer = call_store(self.client.get_object, **_object_arguments(place), Range=f"bytes=-{size}")
@@ -85,7 +85,7 @@ class S3Store:
         hooks.after_name()
 
     def put(self, place: Location, data: bytes, hooks: WriteHooks) -> None:
-        """Write a new object, or replace exactly the one that was read just before."""
+        """Write a new object, or replace exactly the object that was read just before."""
         hooks.before_sync()
         hooks.after_temp()
         for _ in range(_WRITE_TRIES):
@@ -218,7 +218,7 @@ def _key_prefix(folder: Location) -> str:
 
 
 def _next_page(folder: Location, before: dict[str, str], after: dict[str, str]) -> dict[str, str]:
-    """The markers of the next page. Raises if they equal the last ones, since then the list would never end."""
+    """The markers of the next page. Raises if they equal this page's, since the list would never end."""
     if after == before:
         raise OSError(errno.EIO, f"the store of the bucket {folder.authority} returns the same page twice")
     return after

@@ -21,7 +21,7 @@ S3_TIMEOUT_MAX_SECONDS: Final = 300
 S3_TRIES_MAX: Final = 10
 S3_CONNECT_MAX_SECONDS: Final = 5
 S3_SILENT_TRIES_MAX: Final = 2
-"""How often a request that times out is sent. One whose connection breaks may be sent more often."""
+"""How often a request that times out is sent. A request whose connection breaks may be sent more often."""
 _CONNECTIONS: Final = 16
 _DEFAULT_REGION: Final = "us-east-1"
 _NEW_CLIENT_LOCK: Final = threading.Lock()
@@ -45,7 +45,7 @@ class S3Settings:
     """The server's address and the limits of calls to it. Without `endpoint` the server is AWS's own in the region.
 
     `credentials` are those of a session that a Steward, pvdm's service, opened for its client (`roles.Sts`). If they
-    are None, AWS's own chain finds others: in the environment, a profile or the instance. Locations never have them.
+    are None, AWS's own chain finds others: in the environment, a profile or the instance. Locations have none.
     """
 
     region: str
@@ -57,8 +57,7 @@ class S3Settings:
     credentials: S3Credentials | None = None
 
     def __post_init__(self) -> None:
-        limits = {"timeout_seconds": S3_TIMEOUT_MAX_SECONDS, "tries": S3_TRIES_MAX}
-        for name, most in limits.items():
+        for name, most in {"timeout_seconds": S3_TIMEOUT_MAX_SECONDS, "tries": S3_TRIES_MAX}.items():
             if not 1 <= getattr(self, name) <= most:
                 words, expected, got = f"{name} is not valid", f"1 to {most}", str(getattr(self, name))
                 raise Code.CONFIG_INVALID(words, reason="s3_settings", expected=expected, got=got)
@@ -125,7 +124,7 @@ def open_client(
 
 
 def _region_of_profile() -> str:
-    """The profile's region; the default if it has none or cannot be read. In the latter case `open_client` raises."""
+    """The profile's region; the default if it has none or cannot be read. `open_client` raises if it cannot be read."""
     with contextlib.suppress(ImportError):
         from botocore.exceptions import BotoCoreError
 
@@ -277,7 +276,7 @@ def credential_properties(credentials: S3Credentials) -> dict[str, str]:
 
 
 def settings_from_config(config: Mapping[str, str]) -> S3Settings:
-    """The store that the response to a table's load describes. Without credentials in it the caller's own are used."""
+    """The store that the response to a table's load describes. If it has no credentials, the caller's own are used."""
     if REGION not in config:
         words = "the Steward's response does not describe the table's store"
         raise Code.STORE_NOT_CONFIGURED(words, expected=REGION, got="none")

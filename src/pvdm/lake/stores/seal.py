@@ -23,7 +23,7 @@ from pvdm.lake.stores.s3_client import call_store
 from pvdm.lake.stores.stores import Stores
 
 SEAL_MARGIN_SECONDS: Final = 300
-"""How long a seal lasts beyond the longest session from before it."""
+"""How much longer a seal lasts than the longest session that may have begun before it."""
 SEAL_WAIT_MAX_SECONDS: Final = 30
 _PROBE_NAME: Final = ".pvdm-seal"
 
@@ -50,8 +50,7 @@ class Seals:
         with _translate_errors():
             answer = call_store(self._stores.object_store(place).client.get_bucket_versioning, Bucket=place.authority)
         if answer.get("Status") != "Enabled":
-            got = str(answer.get("Status", "never enabled"))
-            hint = f"enable versioning of the bucket {place.authority}"
+            got, hint = str(answer.get("Status", "never enabled")), f"enable versioning of the bucket {place.authority}"
             raise Code.STORAGE_UNSUPPORTED(reason="bucket_unversioned", got=got, hint=hint)
         return self._vending
 
@@ -104,9 +103,8 @@ class Seals:
 
     def _open_as_producer(self, prefix: Location, role: Role, vending: VendingSettings) -> S3Store:
         settings = self._stores.object_store(prefix).settings
-        policy = session_policy(role, write=[prefix], read=[])
         self._sts = self._sts or Sts(settings, vending.sts_endpoint)
-        session = self._sts.assume(role, name="pvdm-seal", policy=policy)
+        session = self._sts.assume(role, name="pvdm-seal", policy=session_policy(role, write=[prefix], read=[]))
         return S3Store(replace(settings, credentials=session.credentials, profile=None))
 
 

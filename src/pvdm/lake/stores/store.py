@@ -38,7 +38,7 @@ class ListedFile:
 
 @dataclass(frozen=True, slots=True)
 class WriteHooks:
-    """Functions that a write calls: before its sync, with a complete temporary file, with its final name. For tests."""
+    """Functions that a write calls, for tests: before its sync, once the file is complete, once it has its name."""
 
     before_sync: Callable[[], None] = _do_nothing
     after_temp: Callable[[], None] = _do_nothing
@@ -66,7 +66,7 @@ class Store(Protocol):
         """The file's size and version."""
 
     def put_new(self, place: Location, data: bytes, hooks: WriteHooks) -> None:
-        """Write a new file, durable when this returns. Raises FileExistsError; then the existing file is durable."""
+        """Write a new file, durable when this returns. If it exists: makes it durable, raises FileExistsError."""
 
     def put(self, place: Location, data: bytes, hooks: WriteHooks) -> None:
         """Write or replace the file. It is durable when this returns."""

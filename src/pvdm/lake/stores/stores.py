@@ -120,7 +120,7 @@ class ObjectPath:
         self.store.put(self.place, data, WriteHooks())
 
     def swap(self, before: bytes | None, data: bytes) -> bool:
-        """Replace the bytes `before` by `data`; None: create the object. Returns whether the object has `data` now."""
+        """Replace `before` by `data`, or create the object if `before` is None. Returns whether it has `data` now."""
         if before is None:
             try:
                 self.store.put_new(self.place, data, WriteHooks())

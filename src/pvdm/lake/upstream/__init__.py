@@ -16,7 +16,7 @@ UPSTREAM_TIMEOUT_MAX_SECONDS: Final = 300
 
 @dataclass(frozen=True, slots=True)
 class TableIdentifier:
-    """The name of a table at the upstream; `levels` are those of its namespace."""
+    """The name of a table at the upstream; `levels` are the parts of its namespace's name."""
 
     levels: tuple[str, ...]
     name: str
@@ -65,7 +65,7 @@ class Upstream(Protocol):
     def commit(self, identifier: TableIdentifier, request: CommitRequest) -> None:
         """Send the compare-and-swap once.
 
-        Raises `upstream_unknown` if it may have happened. After any other error (`upstream_moved`, …) it did not.
+        Raises `upstream_unknown` if it may have happened. It did not happen after other errors (`upstream_moved`, …).
         """
 
     def require_lossless(self, seen: UpstreamState) -> None:
@@ -120,6 +120,6 @@ def table_missing_error(identifier: TableIdentifier) -> PvdmError:
 
 
 def _short(why: str | Exception) -> str:
-    """The text in one printable line, cut to 200 characters. Of an exception only the class: its text has addresses."""
+    """The text in one printable line, cut to 200 characters. Of an exception, only the class: texts have addresses."""
     text = type(why).__name__ if isinstance(why, Exception) else " ".join(why.split())[:200]
     return "".join(each if each.isascii() and each.isprintable() else ascii(each)[1:-1] for each in text)

@@ -158,7 +158,7 @@ class GlueUpstream:
             raise upstream.unavailable_error(self._name, what, _aws_code(error)) from error
 
     def _require_times(self, identifier: upstream.TableIdentifier, request: upstream.CommitRequest) -> None:
-        """Raise for a snapshot older than the table: PyIceberg would take its time as that of the last change."""
+        """Raise for a snapshot older than the last change: PyIceberg would make its time that of the last change."""
         last_ms = request.seen.metadata.last_updated_ms
         for update in request.updates:
             snapshot = update.get("snapshot") if isinstance(update, dict) else None
@@ -182,9 +182,9 @@ def _aws_code(error: Exception) -> str | Exception:
 
 
 def _accepted_requirements(request: upstream.CommitRequest) -> list[Json]:
-    """The requirements that PyIceberg accepts. For a table without snapshots it refuses those on refs beside `main`.
+    """The requirements that PyIceberg accepts. Without snapshots, it refuses requirements on refs other than `main`.
 
-    They need no check: such a table has no ref, and the commit is on exactly this metadata file.
+    The refused requirements need no check: such a table has no ref, and the commit is on exactly this metadata file.
     """
     if request.seen.metadata.snapshots:
         return list(request.requirements)

@@ -1,4 +1,4 @@
-"""Converts commits to PyIceberg's types. Raises if these would lose a part of a commit, or of a table's document."""
+"""Converts commits to PyIceberg's types. Raises if the types would lose a part of a commit or of a table's document."""
 
 from __future__ import annotations
 
@@ -74,5 +74,4 @@ def _find_lost(given: Any, kept: Any, path: str) -> str | None:
 
 def lossy_error(expected: str, lost: str) -> PvdmError:
     """The error of a commit or document that PyIceberg's types do not hold completely."""
-    got = ascii(lost[:200])[1:-1]
-    return Code.UPSTREAM_REFUSED(reason="upstream_commit_lossy", expected=expected, got=got)
+    return Code.UPSTREAM_REFUSED(reason="upstream_commit_lossy", expected=expected, got=ascii(lost[:200])[1:-1])

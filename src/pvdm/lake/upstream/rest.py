@@ -39,7 +39,7 @@ from pvdm.model.secret import Secret
 _ANSWER_MAX_BYTES: Final = METADATA_SIZE_MAX_BYTES + 1_048_576
 _ACCEPTED_CONFIG_KEYS: Final = ("prefix", "namespace-separator")
 _REFUSALS: Final = (AuthorizationExpiredError, UnauthorizedError, ForbiddenError, OAuthError)
-_TOKEN_EXPIRED_STATUSES: Final = (HTTPStatus.UNAUTHORIZED, 419)  # 419 is Iceberg's own status for it
+_TOKEN_EXPIRED_STATUSES: Final = (HTTPStatus.UNAUTHORIZED, 419)  # 419 is Iceberg's own status for an expired token
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class _Catalog(RestCatalog):
     def _fetch_config(self) -> None:
         """Take only the prefix and the separator of names from the upstream's configuration.
 
-        PyIceberg would take every setting of it, also another address for the Steward's token, and classes to run.
+        PyIceberg would take every setting, even another address to send the Steward's token to, or a class to load.
         """
         own = dict(self.properties)
         super()._fetch_config()
@@ -170,8 +170,7 @@ class RestUpstream:
                 raise upstream.table_missing_error(identifier)
             if answer.status_code != HTTPStatus.OK:
                 raise upstream.unavailable_error(self._name, f"the table {identifier}", f"status {answer.status_code}")
-            document = parse_json(answer.content, what="the upstream's answer", size_max_bytes=_ANSWER_MAX_BYTES)
-            return Node(document, "$")
+            return Node(parse_json(answer.content, what="the upstream's answer", size_max_bytes=_ANSWER_MAX_BYTES), "$")
 
     def _connect(self) -> _Catalog:
         """The connected client; it connects at the first call."""
@@ -196,7 +195,7 @@ class RestUpstream:
 
 @contextlib.contextmanager
 def _translate_errors(name: str, what: str) -> Iterator[None]:
-    """Raise every failure of a request that only reads as `upstream_unavailable`, except errors of pvdm itself."""
+    """Raise failures of a read request as `upstream_unavailable`. pvdm's own errors are raised as they are."""
     try:
         yield
     except PvdmError:

@@ -21,7 +21,7 @@ _READ_METHODS: Final = frozenset({"GET", "HEAD"})
 
 
 class _RunningRequest:
-    """A request in progress, which another thread can end. A timeout of `requests` limits each read, not their sum."""
+    """A request in progress, which another thread can end. A timeout of `requests` limits each read, not the sum."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -122,7 +122,7 @@ def limit_session(
                 answer._content = _read_body(answer, max_bytes)
                 answer._content_consumed = True
         except (TimeoutError, requests.Timeout):
-            if only_reads and seconds_left == seconds:  # in less time a server that works may not answer
+            if only_reads and seconds_left == seconds:  # with less time, a working server may be too slow
                 breaker.record_silence(begun)
             raise
         breaker.record_answer()
@@ -169,7 +169,7 @@ def _stop_after(seconds: float) -> Iterator[None]:
 
 
 def _read_body(answer: requests.Response, max_bytes: int) -> bytes:
-    """The response body, up to the first chunk that goes over `max_bytes`. The parser of the body checks its size."""
+    """The response body, cut after the chunk that goes over `max_bytes`. The parser of the body checks its size."""
     found = bytearray()
     try:
         for chunk in answer.iter_content(_CHUNK_BYTES):
