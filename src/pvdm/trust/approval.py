@@ -1,4 +1,4 @@
-"""Checks operators' approvals and break-glass overrides. A `require_` function raises unless its docstring holds."""
+"""Checks operators' approvals and break-glass overrides. A `require_` function raises unless its docstring is true."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def require_not_steward(key: TrustedKey, what: str, expected: RootRole) -> None:
 
 
 def require_failed(failed: VerifiedProof) -> None:
-    """Only a FAIL can be waived."""
+    """The verdict to be waived is a FAIL."""
     if failed.core.verdict.passed:
         raise refused("override_of_pass", "a FAIL proof", "PASS")
 
@@ -128,14 +128,14 @@ def require_proof(override: BreakGlass, failed: VerifiedProof) -> None:
 
 
 def require_files(override: BreakGlass, failed: VerifiedProof) -> None:
-    """The override names exactly the bytes that failed."""
+    """The override names exactly the staged files that failed, by SHA-256."""
     hashes = failed.core.files.staged_hashes
     if override.file_hashes != hashes:
-        got = f"{len(override.file_hashes)} others"
+        got = f"{len(override.file_hashes)} other files"
         raise refused("override_wrong_files", f"{len(hashes)} files of the proof", got)
 
 
 def require_unused(override: BreakGlass, used: Callable[[str], bool]) -> None:
-    """An override is used once."""
+    """The nonce of the override was not used before."""
     if used(override.nonce):
         raise refused(Code.OVERRIDE_REPLAYED, "a new nonce", override.nonce)

@@ -1,4 +1,4 @@
-"""The offline bundle of one chunk's proofs with their log proofs: its check, and what the check proves."""
+"""Checks a bundle, which has one chunk's proofs with their log proofs, offline. Says what the check proves."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class InclusionChecker(Protocol):
     """Checks that an entry is in the log."""
 
     def require_included(self, entry: bytes, proof_file: bytes) -> None:
-        """Raise unless the entry is in the log. The proof file has its index, hashes and a signed checkpoint."""
+        """Raise unless the entry is in the log. The proof file has the entry's index, hashes and a checkpoint."""
 
 
 def _read_envelope(fields: Fields, key: str) -> bytes:
@@ -71,7 +71,7 @@ class CheckedBundle:
     """A valid bundle, with sentences for people: what the check proves, and what it does not prove."""
 
     proof: VerifiedProof
-    logged_at: tuple[int, ...]  # one time for each notary's proof, in microseconds
+    logged_at: tuple[int, ...]  # the time of each proof's log entry, in microseconds
     proved: tuple[str, ...]
     not_proved: tuple[str, ...]
 

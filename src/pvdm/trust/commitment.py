@@ -1,4 +1,4 @@
-"""Commitments: keyed hashes that a proof has in place of the secret digests. Makes them, and checks one."""
+"""Makes and checks commitments: keyed hashes that a proof has in place of the secret digests."""
 
 from __future__ import annotations
 
@@ -29,4 +29,4 @@ def require_commitment_to(commitment: str, key: CommitmentKey, digest: Partial) 
     """Raise `commitment_not_opened` unless the commitment is to this digest, under this key."""
     if not hmac.compare_digest(commitment.encode(), commit(key, digest).encode()):
         message = f"the {digest.projection.value} digest is not the one that the proof commits to"
-        raise refused(Code.COMMITMENT_NOT_OPENED, "the committed digest", "another one", message=message)
+        raise refused(Code.COMMITMENT_NOT_OPENED, "the committed digest", "another digest", message=message)

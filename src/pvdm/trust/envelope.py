@@ -1,4 +1,4 @@
-"""DSSE envelopes (Dead Simple Signing Envelope). A `require_` function raises unless its docstring holds."""
+"""DSSE envelopes (Dead Simple Signing Envelope). A `require_` function raises unless its docstring is true."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def require_signed(signatures: Sequence[Value]) -> None:
 
 
 def require_not_more_signatures(signatures: Sequence[Value], most: int) -> None:
-    """The envelope has at most `most` signatures. A statement has one, so that its signer is clear."""
+    """The envelope has at most `most` signatures. A statement has one, so that it is clear who signed it."""
     if len(signatures) > most:
         raise refused("envelope_signatures_many", most, len(signatures))
 
@@ -164,7 +164,7 @@ def require_signature(key: PublicKey, signature: bytes, message: bytes) -> None:
 
 
 def require_signature_form(algorithm: Algorithm, signature: bytes) -> None:
-    """The signature has the canonical form of the key's algorithm. Anyone can change a valid one to another form."""
+    """The signature has the canonical form of the key's algorithm. (Anyone can rewrite a signature in another form.)"""
     if not _is_canonical(algorithm, signature):
         expected = f"{_ED25519_SIGNATURE_BYTES} bytes" if algorithm is Algorithm.ED25519 else "DER with the smaller s"
         raise refused("signature_form_invalid", expected, f"{len(signature)} other bytes")

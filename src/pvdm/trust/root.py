@@ -1,4 +1,4 @@
-"""The trust root: trusted keys with their roles. A `require_` function raises unless its docstring holds."""
+"""The trust root: trusted keys with their roles. A `require_` function raises unless its docstring is true."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class RootRole(Enum):
     ROOT = "root"
 
 
-_SOLE_ROLES: Final = (RootRole.BREAK_GLASS, RootRole.LOG, RootRole.NOTARY)  # a key with one of these has no other
+_SOLE_ROLES: Final = (RootRole.BREAK_GLASS, RootRole.LOG, RootRole.NOTARY)  # a key with one of these has no other role
 _STEWARD_ROLES: Final = frozenset({RootRole.LOG, RootRole.NOTARY})
 _INDEPENDENT_ROLES: Final = frozenset({RootRole.ATTESTOR, RootRole.BREAK_GLASS})
 
@@ -219,7 +219,7 @@ def pin_root(data: bytes, *, sha256: str, now: int) -> TrustRoot:
 
 
 def advance_root(current: TrustRoot, data: bytes, *, now: int) -> TrustRoot:
-    """The next trust root, which its own signers and those of the current root signed; or the current root again."""
+    """The next trust root, signed by its own signers and the current root's. The current root is accepted too."""
     envelope, root = _parse_root(data)
     _require_not_behind(root, SeenRoot(current.version, current.sha256))
     if root.version == current.version:
@@ -263,7 +263,7 @@ def _require_not_behind(root: TrustRoot, seen: SeenRoot) -> None:
 
 
 def require_not_rolled_back(root: TrustRoot, seen: SeenRoot) -> None:
-    """The root is not older than one already seen."""
+    """The root is not older than the root that was already seen."""
     if root.version < seen.version:
         raise refused("trust_root_rolled_back", f"version {seen.version}", root.version)
 
@@ -298,6 +298,6 @@ def _identify_signer(trusted: TrustRoot, envelope: Envelope, signature: Signatur
 
 
 def require_root_current(root: TrustRoot, now: int) -> None:
-    """The root has not expired: an old root may lack a revocation."""
+    """The root has not expired. (An old root may lack a revocation.)"""
     if root.expires_at <= now:
         raise refused(Code.TRUST_ROOT_EXPIRED, f"before {iso_time(root.expires_at)}", iso_time(now))

@@ -32,17 +32,13 @@ P = TypeVar("P", bound=Predicate)
 
 @dataclass(frozen=True, slots=True)
 class SigningRule:
-    """How a kind of statement is signed: its predicate type, its signer's role, and paths of fields in the predicate.
-
-    The key must be trusted for the epoch in the field `epoch`. Keys of people have no epoch, and statements about
-    epochs and restores may be signed in any usable one.
-    """
+    """How a kind of statement is signed. A path names a field of the predicate, with dots."""
 
     predicate_type: str
-    role: RootRole
-    signer: str  # this and the next two: paths of fields, with dots
-    epoch: str | None = None
-    issued_at: str = "issued_at"
+    role: RootRole  # of the signing key
+    signer: str  # the path of the signer's name
+    epoch: str | None = None  # the path of the epoch for which the key must be trusted; None: this is not required
+    issued_at: str = "issued_at"  # the path of the time
 
     @property
     def kind(self) -> StatementKind:

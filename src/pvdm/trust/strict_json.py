@@ -1,4 +1,4 @@
-"""Strict reading of the JSON of signed documents. A `require_` function raises unless its docstring holds."""
+"""Strict reading of the JSON of signed documents. A `require_` function raises unless its docstring is true."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def require_size(data: bytes, what: str, size_max_bytes: int) -> None:
 
 
 def require_complete(text: str, error: json.JSONDecodeError, what: str) -> None:
-    """The document is not cut off. (Cut in a literal or an escape, or after a sign, it is malformed instead.)"""
+    """The document is not cut off. (If it is cut in a literal or an escape, or after a sign, it is malformed.)"""
     if error.pos >= len(text) or error.msg.startswith("Unterminated string"):
         got = f"{len(text)} characters of one"
         raise refused("json_truncated", "a whole value", got, message=f"{what} ends too early")
@@ -92,7 +92,7 @@ def _too_deep(what: str) -> VerificationError:
 
 
 def require_canonical(data: bytes, value: Value, what: str) -> None:
-    """The bytes are the canonical form. Floats and large integers have none."""
+    """The bytes are the canonical form. Floats and large integers have no such form."""
     try:
         canonical = dump(value)
     except InputError as error:

@@ -1,4 +1,4 @@
-"""Checks of signed statements, their keys and notaries. A `require_` function raises unless its docstring holds."""
+"""Checks of signed statements, their keys and notaries. A `require_` function raises unless its docstring is true."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def require_signer(
 
 
 def require_key_covers(predicate: Predicate, key: TrustedKey, now: int) -> None:
-    """The key belongs to the signer that the statement names, is trusted for its epoch, and was valid at its time."""
+    """The key belongs to the signer that the statement names, and is trusted for the statement's epoch and time."""
     rule = SIGNING_RULES[type(predicate)]
     issued_at: int = attrgetter(rule.issued_at)(predicate)
     require_signer_name(key, attrgetter(rule.signer)(predicate))
@@ -110,7 +110,7 @@ def require_known_key(root: TrustRoot, key_id: str) -> TrustedKey:
 
 
 def require_role(key: TrustedKey, role: RootRole) -> None:
-    """The key is trusted for this kind of statement."""
+    """The key may sign in this role."""
     require_not_break_glass(key, role)
     require_has_role(key, role)
 
@@ -122,7 +122,7 @@ def require_has_role(key: TrustedKey, role: RootRole) -> None:
 
 
 def require_not_break_glass(key: TrustedKey, role: RootRole) -> None:
-    """A break-glass key waives verdicts and signs nothing else."""
+    """A break-glass key is refused for any other role: it signs only overrides."""
     if RootRole.BREAK_GLASS in key.roles and role is not RootRole.BREAK_GLASS:
         raise refused("key_is_break_glass", role.value, _roles(key))
 
@@ -181,7 +181,7 @@ def require_envelope_count(envelopes: Sequence[bytes]) -> None:
 
 
 def require_distinct_notaries(statements: Sequence[VerifiedStatement[Proof]]) -> None:
-    """A notary counts once, even with several keys."""
+    """No notary signed twice, not even with two keys."""
     seen = set()
     for statement in statements:
         if statement.key.identity in seen:
@@ -230,7 +230,7 @@ def require_unexpired(expires_at: int, now: int, code: str, what: str) -> None:
 
 
 def require_epoch(proof: VerifiedProof, epoch: int) -> None:
-    """Every notary's proof is of this epoch, the workload's."""
+    """Every notary's proof is of this epoch, which is the workload's."""
     for statement in proof.statements:
         notary = statement.predicate.notary
         if notary.epoch != epoch:

@@ -72,9 +72,9 @@ class AttemptContext(Document, title="the context of an attempt's keys"):
     attempt_id: str
     nonce: str
     mode: Mode
-    fingerprints: Fingerprints  # of the schema of each projection
-    intent_root: _Hash  # over the frozen files of the source
-    staged_root: _Hash  # over the frozen staged files
+    fingerprints: Fingerprints  # the schema fingerprint of each projection
+    intent_root: _Hash  # the hash over the frozen files of the source
+    staged_root: _Hash  # the hash over the frozen staged files
 
     def require_consistent(self) -> None:
         """Raise `context_invalid` unless every field can be part of a key."""
@@ -97,7 +97,7 @@ class AttemptContext(Document, title="the context of an attempt's keys"):
         context: AttemptContext | None = None
         with suppress(InputError, ValueError):
             context = cls.from_json(document)
-        # Compared, because `bytes.fromhex` also accepts upper-case digits and spaces.
+        # The documents are compared, because `bytes.fromhex` also accepts upper-case digits and spaces.
         if context is None or context.to_json() != document:
             raise _invalid("document", "what to_json writes", "another document")
         return context
@@ -141,7 +141,7 @@ def _build_message(
         raise _invalid("purpose", f"a purpose of {context.holder}", purpose.value)
     fingerprint = dict(context.fingerprints).get(projection)
     if fingerprint is None:
-        message, expected = "the context has no such projection", "one of its own"
+        message, expected = "the context has no such projection", "a projection of the context"
         raise Code.PROJECTION_INVALID(message, reason="projection_unknown", expected=expected, got=projection.value)
     digest_fields = (projection.value.encode(), fingerprint, context.mode.value.encode())
     # A framed part has its length, so that two different lists never give the same bytes.

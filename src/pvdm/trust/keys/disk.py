@@ -21,9 +21,9 @@ PUBLIC_MODE: Final = 0o644
 
 
 def read_own(path: Path, *, size_max_bytes: int, private: bool = True) -> bytes:
-    """The content of a plain file of this user. The open file is checked, so replacing its name has no effect.
+    """The content of a plain file of this user. The checks use the open file, so that replacing the path has no effect.
 
-    A `private` file must have mode 0600. Any other may be readable by other users, but not writable.
+    A `private` file must have mode 0600. Other users may read any other file, but may not write it.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)

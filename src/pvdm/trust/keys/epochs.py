@@ -61,7 +61,7 @@ class KeyEntry(Document, title="a key"):
     public: Annotated[PublicKey | None, FieldType(_read_public, _write_public)] = None
 
     def require_consistent(self) -> None:
-        """Raise unless the reference has an allowed length, and exactly the keys that sign have a public half."""
+        """Raise unless the reference has an allowed length, and the key has a public half if and only if it signs."""
         if not 1 <= len(self.reference.encode()) <= REFERENCE_MAX_BYTES:
             raise _book_error(f"references of 1 to {REFERENCE_MAX_BYTES} bytes", f"{len(self.reference)} characters")
         if self.role.signs != (self.public is not None):
@@ -89,7 +89,7 @@ class Epoch(Document, title="an epoch"):
 
     @property
     def can_sign(self) -> bool:
-        """Whether its keys may derive and sign."""
+        """Whether the epoch's keys may derive keys and sign."""
         return self.state in (EpochStage.ACTIVE, EpochStage.RETIRED)
 
     def key(self, role: KeyRole) -> KeyEntry:
@@ -145,7 +145,7 @@ class EpochBook(Document, title="the epoch book", format="pvdm-epochs/v1"):
         return found
 
     def require_usable(self, number: int) -> Epoch:
-        """The epoch, which must be ACTIVE or RETIRED, so that its keys may derive and sign."""
+        """The epoch. Raises unless it is ACTIVE or RETIRED, so that its keys may derive keys and sign."""
         epoch = self.epoch(number)
         match epoch.state:
             case EpochStage.ACTIVE | EpochStage.RETIRED:
@@ -156,7 +156,7 @@ class EpochBook(Document, title="the epoch book", format="pvdm-epochs/v1"):
                 raise Code.EPOCH_REFUSED(f"epoch {number} was never active", reason="epoch_not_active", got="CREATED")
 
     def epoch_for(self, workload_epoch: int | None) -> int:
-        """The epoch of a workload: for a new one (None) the active epoch, else its own, if it is still usable."""
+        """The ACTIVE epoch for a new workload (None), else the workload's own epoch. Raises if it is not usable."""
         if workload_epoch is not None:
             return self.require_usable(workload_epoch).number
         if self.active is None:
@@ -164,7 +164,7 @@ class EpochBook(Document, title="the epoch book", format="pvdm-epochs/v1"):
         return self.active.number
 
     def next_number(self, above: int = 0) -> int:
-        """The next epoch's number: above all in this book, which may be a restored old one, and above `above`."""
+        """The next epoch's number, above all numbers of this book and above `above`. (A restored book may be old.)"""
         return max([above, *(epoch.number for epoch in self.epochs)]) + 1
 
     def create(self, number: int, keys: tuple[KeyEntry, ...], reason: str) -> BookAndChanges:
@@ -176,14 +176,14 @@ class EpochBook(Document, title="the epoch book", format="pvdm-epochs/v1"):
         return EpochBook(self.revision + 1, (*self.epochs, epoch)), (_change(epoch, None, epoch.state, reason),)
 
     def activate(self, number: int, reason: str) -> BookAndChanges:
-        """The book with this epoch ACTIVE. The one that was ACTIVE is RETIRED in the same step."""
+        """The book with this epoch ACTIVE. The epoch that was ACTIVE becomes RETIRED in the same step."""
         require_printable_reason(reason)
         self._require_stage(number, EpochStage.CREATED)
         retired = [(self.active.number, EpochStage.RETIRED)] if self.active else []
         return self._change_stages([*retired, (number, EpochStage.ACTIVE)], reason)
 
     def retire(self, number: int, reason: str) -> BookAndChanges:
-        """The book with this epoch RETIRED and none ACTIVE. No workload can be opened until one is activated."""
+        """The book with this epoch RETIRED and none ACTIVE. No workload can be opened until an epoch is activated."""
         require_printable_reason(reason)
         self._require_stage(number, EpochStage.ACTIVE)
         return self._change_stages([(number, EpochStage.RETIRED)], reason)
@@ -203,7 +203,7 @@ class EpochBook(Document, title="the epoch book", format="pvdm-epochs/v1"):
         return self._change_stages([(number, EpochStage.REVOKED)], reason)
 
     def _require_stage(self, number: int, stage: EpochStage) -> None:
-        """Raise unless the epoch is in this stage, from which it is to go to the next one."""
+        """Raise unless the epoch is in this stage, so that it can go to the next stage."""
         got = self.epoch(number).state
         if got is not stage:
             message = f"epoch {number} cannot become {_NEXT[stage].value}"

@@ -75,7 +75,7 @@ class FileKeystore:
         return self._load_content().book
 
     def replace(self, book: EpochBook) -> bool:
-        """Store this book and the new keys that it names, if the file's book has the revision before it."""
+        """Store this book and the new keys that it names. Returns False unless it is the revision after the file's."""
         with self._lock, disk.hold_lock(self._path):
             content = self._load_content()
             if book.revision != content.book.revision + 1:
@@ -136,8 +136,7 @@ class FileKeystore:
             raise _damaged_error(self._path)
         if self._content is not None and content.book.revision < self._content.book.revision:
             message = f"{self._path.name} is older than what this process has seen"
-            expected = f"revision {self._content.book.revision} or later"
-            got = f"revision {content.book.revision}"
+            expected, got = f"revision {self._content.book.revision} or later", f"revision {content.book.revision}"
             raise Code.KEY_FILES_DAMAGED(message, reason="keystore_rolled_back", expected=expected, got=got)
         return content
 
@@ -180,7 +179,7 @@ def _to_file_bytes(content: _Content, seal: Seal | None) -> Secret:
 
 
 def _checksum(body: Secret) -> str:
-    # The file has the hash in clear text. It reveals nothing: the body's only secrets are keys of 256 random bits.
+    # The hash is stored in clear text. It reveals nothing: the body's only secrets are keys of 256 random bits.
     return hashlib.sha256(_CHECK_LABEL + body.reveal()).hexdigest()
 
 
@@ -206,11 +205,11 @@ def _try_parse(data: bytes) -> _StoredForm | None:
 
 
 def _open_seal(path: Path, stored: _StoredForm, passphrase: Passphrase | None) -> Seal | None:
-    """The file's seal; None if it is not sealed. The passphrase must be given exactly if the file is sealed."""
+    """The file's seal, opened with the passphrase. None if the file is not sealed; then a passphrase is an error."""
     if stored.seal is None:
         if passphrase is not None:
             message = f"{path.name} is not sealed, but a passphrase was given"
-            raise Code.KEY_NOT_OPENED(message, reason="keystore_not_sealed", got="an open one")
+            raise Code.KEY_NOT_OPENED(message, reason="keystore_not_sealed", got="a keystore without a seal")
         return None
     if passphrase is None:
         hint = "give the passphrase"
@@ -251,8 +250,7 @@ def _is_consistent(content: _Content) -> bool:
 
 def _find_key(keys: Mapping[str, Secret], reference: str) -> Secret:
     if reference not in keys:
-        message = "the keystore has no such key"
-        expected = "a key of its own book"
+        message, expected = "the keystore has no such key", "a key of its own book"
         raise Code.KEY_HOME_UNAVAILABLE(message, reason="key_reference_unknown", expected=expected, got=reference)
     return keys[reference]
 

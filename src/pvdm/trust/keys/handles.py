@@ -1,4 +1,4 @@
-"""Handles: once all files are hashed (the freeze), each worker exchanges a verify job's handle for its digest keys."""
+"""Handles of verify jobs. After the freeze (all files are hashed), a worker exchanges a handle for digest keys."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class HandleRecord:
     redemptions: int
     state: HandleState = HandleState.ISSUED
     context: AttemptContext | None = None  # from which the keys are derived; None before the freeze
-    workers: frozenset[str] = frozenset()  # that got the keys
+    workers: frozenset[str] = frozenset()  # the names of the workers that got the keys
 
 
 class HandleRegistry(Protocol):
@@ -76,7 +76,7 @@ class Handles:
         self._change(job_id, lambda found: _freeze(found, context))
 
     def redeem(self, handle: str, *, job_id: str, worker: str) -> dict[ProjectionName, DigestKey]:
-        """The job's digest keys for this worker, once. A task that runs again is another worker."""
+        """The job's digest keys. Each worker gets them once. A task that runs again counts as another worker."""
         handle_sha256 = _hash(handle) if _matches(handle, _HANDLE) else None
         # An error may be shown with the locals of its frames: the handle must not be among them.
         del handle
@@ -87,8 +87,8 @@ class Handles:
         if record is None:
             raise Code.HANDLE_UNKNOWN(got="another")
         context = expect(_redeem(record, job_id, worker).context, "a frozen handle has a context")
-        # Derived before the redemption is recorded, so that an unreachable key home uses up no redemption. Returned
-        # after it, so that no keys are given without a record.
+        # The keys are derived before the redemption is recorded, so that an unreachable key home uses up no redemption.
+        # They are returned after it is recorded, so that no keys are given without a record.
         keys = {projection: self._keys.row_hash_key(context, projection) for projection in context.projections}
         fault.point("keys.handle.before_record")
         self._registry.change(handle_sha256, lambda found: _redeem(found, job_id, worker))

@@ -16,7 +16,7 @@ from pvdm.trust.keys.service import EpochStore, KeyService
 KMS_TRIES_MAX: Final = 10
 KMS_TIMEOUT_MAX_SECONDS: Final = 60
 
-# KMS hashes messages of 1 to this many bytes itself. Others are hashed here. Either way KMS signs the same hash.
+# KMS hashes messages of 1 to this many bytes itself. Other messages are hashed here. The signed hash is the same.
 _RAW_MESSAGE_BYTES: Final = 4_096
 _DELETION_DAYS: Final = 7
 
@@ -26,7 +26,7 @@ class KmsSettings:
     """Where KMS is, and how calls are made. Credentials come from the AWS credential chain."""
 
     region: str
-    endpoint: str | None = None  # None: that of the region
+    endpoint: str | None = None  # None: the region's endpoint
     timeout_seconds: int = 5  # for connecting, and for each read
     tries: int = 4
 

@@ -1,4 +1,4 @@
-"""Key pairs in PEM files: of people (operators, attestors, root signers), or an embedded Steward's root signer."""
+"""Key pairs in PEM files. They belong to people (operators, attestors, root signers) or to an embedded Steward."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A key home in a PKCS#11 token (an HSM, or SoftHSM2). Keys are not extractable. A process has one session."""
+"""A key home in a PKCS#11 token (an HSM, or SoftHSM2). Keys are not extractable. A process has one session with it."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Pkcs11Home:
         return self._run(lambda session: _sign(session, public.algorithm, entry.reference, data))
 
     def close(self) -> None:
-        """Stop using the token. The last home in this process that does so logs out."""
+        """Stop using the token. The last open home of this process also logs out."""
         connection, self._connection = self._connection, None
         if connection is not None:
             _disconnect(connection)
@@ -93,7 +93,7 @@ def open_pkcs11_keys(settings: Pkcs11Settings, pin: Passphrase, store: EpochStor
 
 
 class _Connection:
-    """The process's only session with a token: a login is for the whole process. `users` counts its key homes."""
+    """The process's only session with a token, because a login is for the whole process. `users` counts key homes."""
 
     __slots__ = ("_lock", "_session", "pin", "settings", "users")
 
@@ -237,10 +237,9 @@ def _sign(session: Session, algorithm: Algorithm, reference: str, data: bytes) -
 
 
 def _decode_public(algorithm: Algorithm, point: bytes) -> PublicKey:
-    # CKA_EC_POINT is a DER OCTET STRING around the point. A point has fewer than 128 bytes, so DER's header has two.
+    # CKA_EC_POINT is a DER OCTET STRING around the point. A point is below 128 bytes, so the header has 2 bytes.
     if point[:1] != b"\x04" or len(point) < 2 or point[1] != len(point) - 2:
-        message = "the token returned a malformed public key"
-        got = "something else"
+        message, got = "the token returned a malformed public key", "something else"
         raise Code.KEY_HOME_UNAVAILABLE(message, reason="key_home_inconsistent", expected="a DER octet string", got=got)
     if algorithm is Algorithm.ED25519:
         return PublicKey.from_loaded(ed25519.Ed25519PublicKey.from_public_bytes(point[2:]))

@@ -53,8 +53,7 @@ class PublicKey:
     def from_pem(cls, pem: bytes) -> PublicKey:
         """The key of one PEM block."""
         if len(pem) > 2 * PUBLIC_KEY_SIZE_MAX_BYTES:
-            most = f"at most {2 * PUBLIC_KEY_SIZE_MAX_BYTES} bytes"
-            raise _malformed(expected=most, got=str(len(pem)))
+            raise _malformed(expected=f"at most {2 * PUBLIC_KEY_SIZE_MAX_BYTES} bytes", got=str(len(pem)))
         try:
             loaded = load_pem_public_key(pem)
         except (ValueError, UnsupportedAlgorithm):

@@ -1,4 +1,4 @@
-"""Passphrases, and sealing (encrypting) a keystore with one: scrypt for the key, AES-256-GCM for the content."""
+"""Seals (encrypts) a keystore with a passphrase: scrypt derives the key, and AES-256-GCM encrypts the content."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Seal:
             } if (kdf, cipher) == (_KDF, _CIPHER) and _SALT.fullmatch(salt):
                 seal = cls(_derive(passphrase, salt, cost_log2), salt, cost_log2)
                 if not hmac.compare_digest(check.encode(), seal._passphrase_check().encode()):
-                    raise Code.KEY_NOT_OPENED(reason="passphrase_wrong", expected="its own", got="another")
+                    raise Code.KEY_NOT_OPENED(reason="passphrase_wrong", got="another passphrase")
                 return seal
         expected = f"a header for {_KDF} and {_CIPHER}"
         raise Code.KEY_INVALID(reason="seal_malformed", expected=expected, got="something else")

@@ -21,7 +21,7 @@ _Step: TypeAlias = Callable[[EpochBook], BookAndChanges]
 
 
 class KeyHome(Protocol):
-    """The home of the keys. It creates keys and computes with them, and never returns one."""
+    """The home of the keys. It creates keys and computes with them, and never returns a key."""
 
     def make(self, role: KeyRole) -> KeyEntry:
         """Make a new key for this role, under a reference that no other key of this home has."""
@@ -43,10 +43,10 @@ class EpochStore(Protocol):
     """The storage of the epoch book."""
 
     def load(self) -> EpochBook:
-        """The current book; an empty one at first."""
+        """The current book; at first an empty book."""
 
     def replace(self, book: EpochBook) -> bool:
-        """Store this book if the current one has the revision before it. Otherwise change nothing and return False."""
+        """Store this book if its revision follows the current book's. Otherwise change nothing and return False."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,15 +101,15 @@ class KeyService:
         return self._change(lambda book: book.retire(number, reason))
 
     def revoke_epoch(self, number: int, reason: str, *, keep_a_signing_epoch: bool = False) -> tuple[EpochChange, ...]:
-        """Move from RETIRED or ACTIVE to REVOKED; with `keep_a_signing_epoch`, not the last epoch that can sign."""
+        """Move from RETIRED or ACTIVE to REVOKED. `keep_a_signing_epoch` refuses the last epoch that can sign."""
         return self._change(lambda book: book.revoke(number, reason, keep_a_signing_epoch=keep_a_signing_epoch))
 
     def epoch_for(self, workload_epoch: int | None) -> int:
-        """The epoch of a workload: for a new one (None) the ACTIVE epoch, else its own. Raises if that is revoked."""
+        """The ACTIVE epoch for a new workload (None), else the workload's own epoch. Raises if it is not usable."""
         return self._store.load().epoch_for(workload_epoch)
 
     def row_hash_key(self, context: AttemptContext | SourceContext, projection: ProjectionName) -> DigestKey:
-        """The digest key of one projection, of an attempt or of a source snapshot."""
+        """The digest key of one projection, for an attempt or a source attestation."""
         message = context.message(context.row_hash_purpose, projection)
         return DigestKey(self._mac(KeyRole.ROW_HASH, context.epoch, message), epoch=context.epoch)
 
@@ -147,13 +147,13 @@ class KeyService:
                 self._home.drop(entry)
 
     def _change(self, step: _Step) -> tuple[EpochChange, ...]:
-        """Store the book that `step` makes of the current one; again if another process has changed it meanwhile."""
+        """Store the book that `step` makes of the current book. Try again if another process changed it meanwhile."""
         for _ in range(BOOK_TRIES_MAX):
             book, changes = step(self._store.load())
             if self._store.replace(book):
                 return changes
         expected = f"no other change of the epoch book during {BOOK_TRIES_MAX} tries"
-        raise Code.EPOCH_CONTENTION(expected=expected, got="one each time")
+        raise Code.EPOCH_CONTENTION(expected=expected, got="a change during each try")
 
     def _mac(self, role: KeyRole, number: int, message: bytes) -> bytes:
         # The book is read at every use, so that a revocation by another process applies at once.
@@ -177,7 +177,7 @@ class KeyService:
 
 
 def release_keys(service: KeyService, context: AttemptContext, *, ended: bool) -> AttemptKeys:
-    """The keys of an ended attempt, for an auditor (`proof open`). Who has them can compute its digests."""
+    """The keys of an ended attempt, for an auditor (`proof open`). With them, anyone can compute its digests."""
     if ended is not True:
         message = f"attempt {context.attempt_id} has not ended"
         raise Code.ATTEMPT_NOT_CLOSED(message, got="an attempt that may still be published")
@@ -199,6 +199,5 @@ def _require_mac_size(mac: bytes) -> bytes:
         return mac
     # An error may be shown with the locals of its frames: the MAC is a key and must not be among them.
     del mac
-    message = "the key home returned a MAC of the wrong length"
-    expected = f"{KEY_BYTES} bytes"
+    message, expected = "the key home returned a MAC of the wrong length", f"{KEY_BYTES} bytes"
     raise Code.KEY_HOME_UNAVAILABLE(message, reason="key_home_inconsistent", expected=expected, got=f"{size} bytes")

@@ -18,7 +18,7 @@ from pvdm.trust.log.tiles import ENTRIES_LEVEL, TILE_HEIGHT, TILE_WIDTH, Tile, p
 from pvdm.trust.refusal import refused
 
 CHECKPOINT_FILE: Final = "checkpoint"
-_LEVELS: Final = 64  # more than a tree of 2^63 leaves has
+_LEVELS: Final = 64  # more levels than a tree of 2^63 leaves has
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ def tile_bytes(storage: LogStorage, tile: Tile) -> bytes:
 
 
 def _require_earlier(storage: LogStorage, note: bytes, target: Checkpoint) -> int:
-    """The size of the log in the folder. Raises unless it is an earlier state of this log."""
+    """The size of the log in the folder. Raises unless the folder has this log in the same or an earlier state."""
     old = read_unverified(note).checkpoint
     if old.size > target.size:
         message = "the folder has a longer log than the one to be exported"
@@ -102,14 +102,14 @@ def _write_tiles(storage: LogStorage, folder: FilePath, tiles: Iterable[Tile], *
             if existing_synced:
                 continue
         unsynced.add(path.parent)
-    # Unless `existing_synced`, also the folders of existing tiles: a crashed export may not have synced their names.
+    # Unless `existing_synced`, these include the folders of existing tiles, which a crashed export may not have synced.
     for parent in unsynced:
         sync_folder(parent)
     return written
 
 
 def _drop_partials(folder: FilePath, old_size: int, new_size: int) -> None:
-    """Remove partial tiles whose full tile exists. Readers of older checkpoints use the full one."""
+    """Remove partial tiles whose full tile exists. Readers of older checkpoints use the full tile."""
     for tile in tiles_between(old_size, new_size):
         if tile.width != TILE_WIDTH:
             continue

@@ -20,9 +20,9 @@ from cryptography.hazmat.primitives.serialization import load_der_public_key
 
 from pvdm.errors import Code, VerificationError
 
-_NOTE_BYTES: Final = 131_072  # the most bytes of a signed note; the next two limit its lines, by kind
-_SIGNATURE_LINES: Final = 64
-_EXTENSION_LINES: Final = 16
+_NOTE_BYTES: Final = 131_072  # of a signed note, at most
+_SIGNATURE_LINES: Final = 64  # of a signed note, at most
+_EXTENSION_LINES: Final = 16  # of a checkpoint, at most
 _BUNDLE_BYTES: Final = 256 * (2 + 65_535)  # 256 entries, each after two bytes of length
 _TILE_BYTES: Final = 256 * 32  # 256 hashes
 _ENTRIES: Final = -1  # the level of entry bundles
@@ -246,7 +246,7 @@ def _raise_unreadable(error: OSError) -> NoReturn:
 
 
 def _require_all_files(file_widths: _FileWidths, size: int) -> int:
-    """Require each tile of a tree of this size, as wide as in the tree or full. Returns how many files belong to it."""
+    """Require each tile of a tree of this size, with the tree's width or full. Returns the number of its files."""
     for level in range(_ENTRIES, 8):  # level 8 has no tile for a size below 2^63
         count = size // 256 ** max(level, 0)
         for index in range((count + 255) // 256):
@@ -363,7 +363,7 @@ def _check_tile(folder: Path, level: int, index: int, widths: Sequence[int]) -> 
 def _check_level(
     folder: Path, level: int, level_widths: dict[int, list[int]], below: dict[int, bytes]
 ) -> dict[int, bytes]:
-    """Compare each hash with the root of the full tile below it (`below`). Returns the roots of this level's tiles."""
+    """Compare each hash with the root of the full tile below it (`below`). Returns the roots of full tiles."""
     full_roots = {}
     for index in sorted(level_widths):
         stored = _check_tile(folder, level, index, level_widths[index])

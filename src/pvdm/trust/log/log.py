@@ -25,13 +25,13 @@ class LogStorage(merkle.HashReader, Protocol):
         """The number of entries."""
 
     def read_entries(self, start: int, end: int) -> Sequence[bytes]:
-        """The entries from `start` up to, but without, `end`. A missing one is an error."""
+        """The entries from `start` up to, but without, `end`. A missing entry is an error."""
 
     def newest_checkpoint(self) -> bytes | None:
         """The signed note of the last append; None while the log is empty."""
 
     def append(self, *, at: int, entries: Sequence[bytes], hashes: Mapping[Node, bytes], checkpoint: bytes) -> None:
-        """Store all in the caller's transaction. Raises `log_moved` and stores nothing if the size is not `at`."""
+        """Store all in the caller's transaction, or nothing: raises `log_moved` if the log's size is not `at`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class Log:
         return merkle.root_at(self._storage, size) if size <= self._storage.size() else None
 
     def prepare(self, entries: Sequence[LogEntry]) -> PreparedAppend:
-        """What an append stores: the entries, about two hashes each, and one new checkpoint.
+        """What an append stores: the entries, about two hashes for each entry, and one new checkpoint.
 
         Signing is done here, so that no transaction waits for the key home (keystore file, AWS KMS or PKCS#11 token).
         """
@@ -123,6 +123,5 @@ class Log:
     def _require_size(self, size: int) -> int:
         most = self._storage.size()
         if not 0 <= size <= most:
-            expected = f"a size up to {most}"
-            raise Code.LOG_REQUEST_INVALID(reason="log_sizes_invalid", expected=expected, got=str(size))
+            raise Code.LOG_REQUEST_INVALID(reason="log_sizes_invalid", expected=f"a size up to {most}", got=str(size))
         return size

@@ -112,7 +112,7 @@ def grow(hashes: Sequence[bytes], size: int, leaves: Iterable[bytes], visit: Cal
 
 
 def _cover(part: _Range) -> Iterable[Node]:
-    """The complete subtrees of a range, from left to right. Its start must be a multiple of the largest one's width."""
+    """The complete subtrees of a range, left to right. It starts at a multiple of its largest subtree's width."""
     start, end = part
     while start < end:
         level = (end - start).bit_length() - 1

@@ -47,7 +47,7 @@ class NoteKey:
             hashed = self.name.encode() + b"\n" + material
         else:
             material = _ECDSA_TYPE + self.der
-            hashed = self.der  # as the specification says: for this type without the name
+            hashed = self.der  # for this type the specification leaves out the name
         object.__setattr__(self, "key_id", hashlib.sha256(hashed).digest()[:_KEY_ID_BYTES])
         object.__setattr__(self, "_material", material)
 

@@ -43,7 +43,7 @@ def hold_lock(path: FilePath) -> Iterator[None]:
 
 
 def _lock_file(lock: int) -> None:
-    """Lock the file of this descriptor. It polls, because the system's file locks have no timeout."""
+    """Lock the file of this descriptor. Polls, because the system's file locks have no timeout."""
     deadline = time.monotonic() + OUTSIDE_LOCK_MAX_SECONDS
     while True:
         try:
@@ -69,11 +69,11 @@ class FileOutsideCheckpoint:
 
     def load(self) -> SignedCheckpoint | None:
         """The file's verified checkpoint, or None. Raises `checkpoint_goes_back` if this process saw a newer one."""
-        seen = self._seen  # read before the file, so that a store by another thread in between is no step back
+        seen = self._seen  # read before the file: else the file could look older after a store by another thread
         try:
             note = self._path.read_bytes()
         except FileNotFoundError:
-            # A disk that is not mounted must not look like a first start. A missing bucket raises by itself.
+            # A disk that is not mounted must not look like a first start. A missing bucket is another error.
             if isinstance(self._path, Path) and not self._path.parent.is_dir():
                 raise self._unavailable(FileNotFoundError(f"{self._path.parent} is not there")) from None
             found = None
@@ -100,7 +100,7 @@ class FileOutsideCheckpoint:
         self._remember(newest.checkpoint)
 
     def _replace(self, newest: SignedCheckpoint) -> None:
-        """Replace a file under a lock across processes, an object only if it is still the one that was read."""
+        """Replace a file under a lock across processes, or an object if it is still the version that was read."""
         for tries_left in reversed(range(_TRIES)):
             with hold_lock(self._path):
                 before = self.load()

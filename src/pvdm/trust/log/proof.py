@@ -1,7 +1,7 @@
 """Verifies log proofs: inclusion, consistency, `tlog-proof` files (c2sp.org), and two checkpoints of one log.
 
-The loops are those of RFC 9162, section 2.1; `at` and `last` are its fn and sn. They share only the hash functions with
-`merkle`, which makes the proofs.
+The loops are those of RFC 9162, section 2.1; `at` and `last` are the RFC's fn and sn. The loops share only
+hash functions with `merkle`, which makes the proofs.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def verify_consistency(
 
 
 def _verify_without_hashes(proof: merkle.ConsistencyProof, old_root: bytes, new_root: bytes) -> None:
-    """For an old tree that is empty or the whole new tree: the proof has no hash, and the old root follows."""
+    """For an old tree that is empty or the whole new tree: the proof has no hash, because the old root is known."""
     if proof.hashes:
         raise Code.CONSISTENCY_PROOF_INVALID(reason="consistency_length")
     expected = new_root if proof.old_size == proof.new_size else merkle.EMPTY_ROOT
@@ -174,7 +174,7 @@ def _malformed(expected: str, got: str) -> VerificationError:
 
 
 def require_same_history(first: SignedCheckpoint, second: SignedCheckpoint, tiles: merkle.HashReader) -> None:
-    """Raise `log_forked` unless both are of one history, or `tiles_mismatch` if the tiles are wrong.
+    """Raise `log_forked` unless both checkpoints are of one history, or `tiles_mismatch` if the tiles are wrong.
 
     The caller has verified both checkpoints with the log's key. `tiles` are those of the larger tree. They are not
     trusted: their hashes must lead to the newer root.

@@ -1,4 +1,4 @@
-"""Tiles of height 8 (c2sp.org/tlog-tiles) and entry bundles: their paths, those of a tree, and reading from files."""
+"""Tiles of height 8 (c2sp.org/tlog-tiles) and entry bundles: their paths, which ones a tree has, and reading them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pvdm.trust.log.merkle import HASH_BYTES, TREE_SIZE_MAX, Node, fold
 TILE_HEIGHT: Final = 8
 TILE_WIDTH: Final = 1 << TILE_HEIGHT
 ENTRIES_LEVEL: Final = -1
-_LEVELS: Final = 64  # more than a tree of 2^63 leaves has
+_LEVELS: Final = 64  # more levels than a tree of 2^63 leaves has
 _WIDTH: Final = re.compile(r"[1-9][0-9]{0,2}", re.ASCII)
 _PATH: Final = re.compile(
     r"tile/(?P<level>entries|0|[1-9][0-9]?)/(?P<index>(?:x[0-9]{3}/)*[0-9]{3})(?:\.p/(?P<width>[1-9][0-9]{0,2}))?",
@@ -53,7 +53,7 @@ def parse_path(path: str) -> Tile:
 
 
 def tiles_between(old_size: int, new_size: int) -> Iterator[Tile]:
-    """The tiles and bundles of a tree of `new_size` that one of `old_size` lacks, bundles first."""
+    """The tiles and bundles of a tree of `new_size` that a tree of `old_size` lacks, bundles first."""
     for level in range(ENTRIES_LEVEL, _LEVELS):
         shift = TILE_HEIGHT * max(level, 0)
         old, new = old_size >> shift, new_size >> shift
