@@ -96,7 +96,7 @@ def audit(
 def _judge_lost(
     lost: Sequence[UnverifiedStatement[Receipt]], statements: Statements, notes: Notes, accepted: AbstractSet[int]
 ) -> Sequence[str]:
-    """Note each receipt of a lost snapshot; for an accepted loss return a sentence. Raises for other accepted ids."""
+    """Note each receipt of a lost snapshot, or return a sentence if the loss is accepted. Raises for ids not lost."""
     by_snapshot = {receipt.predicate.new_snapshot_id: receipt for receipt in lost}
     not_lost = sorted(accepted - by_snapshot.keys())
     if not_lost:
@@ -151,7 +151,7 @@ def _collect_proved_files(walked: Sequence[WalkedSnapshot]) -> Iterator[BoundFil
 
 
 def _collect_manifests(walked: Sequence[WalkedSnapshot], hashed: HashedFiles) -> Iterator[BoundFile]:
-    """The lists and manifests that the snapshots since protection wrote, and all manifests that `main` shows."""
+    """The lists of the checked snapshots, the manifests that these snapshots wrote, and all that `main` shows."""
     returned: set[str] = set()
     for each in walked:
         if not each.is_judged:
@@ -187,7 +187,7 @@ def _report_snapshot(each: WalkedSnapshot, in_gaps: Collection[int]) -> AuditedS
 
 
 def _count_changes(each: WalkedSnapshot) -> tuple[int | None, ...]:
-    """Rows added and removed, then files: by the manifests, else by the unchecked summary (None if it is no number)."""
+    """Rows added, rows removed, files added, files removed: by the manifests, else by the unchecked summary."""
     if each.changes is not None:
         changed = each.changes
         return changed.rows_added, changed.rows_removed, len(changed.added), len(changed.removed)

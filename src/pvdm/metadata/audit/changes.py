@@ -65,7 +65,7 @@ class Manifests:
         return found
 
     def check_found(self, snapshot: Snapshot) -> str:
-        """Make the checks of a protection on list and manifests of the snapshot, and return the hash over them."""
+        """Repeat a protection's checks of the snapshot's list and manifests. Returns the hash over these files."""
         return check_found(self._metadata, snapshot, _SnapshotReader(self._files, snapshot.snapshot_id))
 
     def read_entries(self, named_by: int, listed: Sequence[ManifestFile]) -> tuple[ManifestEntry, ...]:
@@ -76,11 +76,11 @@ class Manifests:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """The step from one snapshot of `main` to the next: the manifests that the next one and its parent list."""
+    """The step from a parent snapshot to `snapshot`: the manifests that each of the two lists."""
 
     snapshot: Snapshot
     listed: tuple[ManifestFile, ...]
-    before: tuple[ManifestFile, ...] | None  # the parent's: empty for a first snapshot, None if the parent has expired
+    before: tuple[ManifestFile, ...] | None  # the parent's; empty without a parent, None if the parent has expired
 
     @property
     def written(self) -> tuple[ManifestFile, ...]:
@@ -93,11 +93,11 @@ class Step:
         return tuple(each for each in self.listed if each.added_snapshot_id != self.snapshot.snapshot_id)
 
     def find_replaced(self) -> tuple[ManifestFile, ...]:
-        """The parent's manifests that have live files and are no longer listed. Raises if a kept one was changed."""
+        """The parent's manifests that have live files and are no longer listed. Raises if a kept manifest differs."""
         return () if self.before is None else require_carried(self.before, self.kept)
 
     def find_changes(self, entries: Sequence[ManifestEntry], replaced: Sequence[ManifestEntry]) -> SnapshotChanges:
-        """The files added and removed, from `entries` of the written manifests and those of the replaced manifests."""
+        """The files added and removed. `entries` are of the written manifests, `replaced` of the replaced manifests."""
         if self.before is not None:
             require_rewritten([entry for entry in replaced if entry.is_live], entries)
         require_own(entries, self.snapshot)
@@ -129,7 +129,7 @@ def require_carried(before: Sequence[ManifestFile], kept: Sequence[ManifestFile]
 
 
 def _normalize(listed: ManifestFile, newer: ManifestFile) -> ManifestFile:
-    """The entry for comparison with a newer list: format 1 has no sequence numbers, format 3 adds row ids once."""
+    """The entry to compare with a newer list: format 1 has no sequence numbers, an upgrade to format 3 adds row ids."""
     return replace(
         listed,
         sequence_number=listed.sequence_number or 0,
@@ -139,7 +139,7 @@ def _normalize(listed: ManifestFile, newer: ManifestFile) -> ManifestFile:
 
 
 def require_rewritten(live: Sequence[ManifestEntry], entries: Sequence[ManifestEntry]) -> None:
-    """The new manifests keep or remove every live entry of the replaced ones, with its sequence numbers and row ids."""
+    """The new manifests keep or remove every live entry of replaced manifests, with sequence numbers and row ids."""
     old = Counter(map(entry_facts, live))
     new = Counter(entry_facts(entry) for entry in entries if entry.status is not EntryStatus.ADDED)
     if old != new:
@@ -160,7 +160,7 @@ def entry_facts(entry: ManifestEntry) -> EntryFacts:
 
 
 def require_own(entries: Iterable[ManifestEntry], snapshot: Snapshot) -> None:
-    """Entries that are marked as added or removed name this snapshot as the one that changed them."""
+    """Entries that are marked as added or removed name this snapshot."""
     for entry in entries:
         if entry.status is not EntryStatus.EXISTING and entry.snapshot_id != snapshot.snapshot_id:
             got = f"{entry.snapshot_id} for {entry.data_file.file_path}"
@@ -168,7 +168,7 @@ def require_own(entries: Iterable[ManifestEntry], snapshot: Snapshot) -> None:
 
 
 def require_no_deletes(added: Iterable[DataFile]) -> None:
-    """No publication adds a delete file, because no proof covers one."""
+    """No publication adds a delete file, because no proof covers a delete file."""
     for file in added:
         if file.content is not FileContent.DATA:
             raise refused("audit_delete_file_added", "data files", file.file_path)

@@ -28,7 +28,7 @@ PathAndSize: TypeAlias = tuple[str, int | None]  # the size in bytes, or None if
 
 
 def require_receipt_table(receipt: Receipt, evidence: Evidence) -> None:
-    """The receipt names this table's UUID. Its name is not enough: another table can have the same name."""
+    """The receipt names this table's UUID. The name is not enough: another table can have the same name."""
     if (receipt.table.catalog, receipt.table.uuid) != (evidence.table.catalog, evidence.table.uuid):
         raise refused("audit_receipt_wrong_table", evidence.table.uuid, receipt.table.uuid)
 
@@ -74,7 +74,7 @@ def require_manifests(bound: Mapping[str, str], manifests: Iterable[tuple[str, s
 
 
 def require_taken_over(kept: Sequence[ManifestFile], found_sha256: str | None) -> str:
-    """The first publication after a protection lists no older manifest: it copies their entries. Returns their hash."""
+    """A first publication after a protection lists no older manifests: it copies their entries. Returns their hash."""
     if kept or found_sha256 is None:
         message = "the snapshot carries over manifests that no receipt binds"
         expected = "manifests that the Steward wrote, and the hash of those that it found"
@@ -152,7 +152,7 @@ def require_verdict(core: ProofCore, override: BreakGlass | None) -> None:
 
 
 def require_override_needed(chunks: Sequence[ProvedChunk], override: BreakGlass | None) -> None:
-    """An override is used only where a verdict is FAIL."""
+    """If there is an override, at least one verdict is FAIL."""
     if override is not None and all(chunk.proof.core.verdict.passed for chunk in chunks):
         raise refused("audit_override_of_pass", "a FAIL", "PASS")
 
@@ -185,7 +185,7 @@ def require_same_files(code: str, proved: AbstractSet[PathAndSize], shown: Seque
 
 
 def require_rows(chunks: Sequence[ProvedChunk], changed: SnapshotChanges) -> None:
-    """The manifests count as many rows as were verified. If a proof has no count, as a FAIL may, none is compared."""
+    """The manifests count as many rows as were verified. Skipped if a proof has no count, as a FAIL may."""
     counts = [chunk.proof.core.rows.staged for chunk in chunks]
     known = [count for count in counts if count is not None]
     if len(known) == len(counts) and sum(known) != changed.rows_added:
@@ -228,13 +228,13 @@ class PublicationProofs:
 
 
 class Proofs:
-    """Checks the proofs of receipts. Nonces, chunks and overrides must be used once over all of them."""
+    """Checks the proofs of receipts. Over all receipts, a nonce, chunk or override must be used once."""
 
     def __init__(self, statements: Statements, protected: ProtectionHistory, evidence: Evidence) -> None:
         self._statements = statements
         self._protected = protected
         self._evidence = evidence
-        self._used: dict[tuple[str, ...], int] = {}  # the snapshot that used a nonce, chunk or override
+        self._used: dict[tuple[str, ...], int] = {}  # the snapshot, by kind and id of what it used
 
     def judge(self, receipt: UnverifiedStatement[Receipt], notes: Notes) -> PublicationProofs:
         """Check the proofs and the override of a valid receipt, and return them. Failed checks are noted."""

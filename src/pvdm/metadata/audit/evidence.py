@@ -24,11 +24,11 @@ from pvdm.verify.fetch import HashedFile
 AUDIT_BUNDLE_MAX_BYTES: Final = 268_435_456
 AUDIT_FILES_MAX: Final = 1_000_000
 _PATH_HASHES: Final = 64  # the most hashes that an inclusion proof can have
-_BEGINNING: Final = b'{"checkpoint":'  # of a bundle: keys of canonical JSON are sorted
+_BEGINNING: Final = b'{"checkpoint":'  # of a bundle, because canonical JSON sorts its keys
 AUDIT_SNAPSHOTS_MAX: Final = 100_000
 AUDIT_STATEMENTS_MAX: Final = 1_000_000
 _CACHED_FILES: Final = 4
-KINDS: Final = (  # of the statements in a bundle
+KINDS: Final = (  # the kinds of statements in a bundle
     StatementKind.RECEIPT,
     StatementKind.PROOF,
     StatementKind.BREAK_GLASS,

@@ -30,7 +30,7 @@ class UnprotectedTime:
     begun: ApprovalEntry | None
 
     def gap_id(self, head: str) -> str:
-        """The id, from both ends of the gap. A gap until now ends at the `head`: each change needs a new acceptance."""
+        """The id, from both ends of the gap. An open gap ends at `head`, so that each change needs a new acceptance."""
         end = head.encode() if self.begun is None else bytes.fromhex(self.begun.statement_id)
         message = _HASH_DOMAIN + bytes.fromhex(self.ended.statement_id) + end
         return hashlib.sha256(message).hexdigest()[:GAP_ID_HEX_DIGITS]
@@ -70,11 +70,11 @@ class _ProvedReceipt:
 
 @dataclass(frozen=True, slots=True)
 class _GapContents:
-    """What may belong to one gap: ids of snapshots, positions in `main`'s current files, and paths of lost files."""
+    """What may belong to one gap."""
 
-    snapshots: frozenset[int] = frozenset()
-    uncovered: frozenset[int] = frozenset()
-    lost: frozenset[str] = frozenset()
+    snapshots: frozenset[int] = frozenset()  # the ids of snapshots without a receipt
+    uncovered: frozenset[int] = frozenset()  # positions of files in the `data` of what `main` shows now
+    lost: frozenset[str] = frozenset()  # paths of files that are gone without a proof
 
     def without(self, other: _GapContents) -> _GapContents:
         """The contents without those of the other."""
@@ -250,7 +250,7 @@ class GapJudge:
         return frozenset(each.snapshot.snapshot_id for each in since if each.receipt is None and not each.needs_receipt)
 
     def _is_same_snapshot(self, gap: UnprotectedTime) -> bool:
-        """Whether the gap began and ended with one snapshot that a valid receipt binds, or both times with none."""
+        """Whether both ends of the gap have the same head, which a valid receipt binds, or both have no snapshot."""
         head = self._walk.walked[-1].snapshot.snapshot_id if self._walk.walked else None
         after = head if gap.begun is None else gap.begun.snapshot_id
         if after != gap.ended.snapshot_id:
@@ -278,7 +278,7 @@ class GapJudge:
         ]
 
     def _find_uncovered(self, at: int, now: _LiveEntries) -> Iterator[int]:
-        """Positions in `now.data` of the files that no later proof covers, nor what `main` showed as the gap began."""
+        """Positions in `now.data` of files that no later proof covers and `main` did not show when the gap began."""
         proved = Counter(_sizes(self._published_after(self._gaps[at])))
         before = self._shown_before[at]
         kept = before.data_facts if before is not None and not _deletes_changed(before, now) else Counter()
@@ -290,11 +290,11 @@ class GapJudge:
             elif kept[facts]:
                 kept[facts] -= 1
             elif all(facts in each for each in later):
-                # Otherwise the file was missing when a later gap began, and belongs to that gap.
+                # A file that was missing when a later gap began belongs to that later gap.
                 yield position
 
     def _count_uncovered(self, positions: Collection[int]) -> tuple[CountedFiles | None, CountedFiles | None]:
-        """The counts of these files, and of those among them with path and size of a proved file."""
+        """Two counts: of these files, and of the files among them that have path and size of a proved file."""
         if self._shown_now is None:
             return None, None
         proved = set(_sizes(self._published))
@@ -306,7 +306,7 @@ class GapJudge:
         return (now.delete_facts - (Counter() if before is None else before.delete_facts)).total()
 
     def _find_lost(self, at: int, now: _LiveEntries) -> frozenset[str]:
-        """Paths that are gone without a proof: of what `main` showed as the gap began, else of all earlier proofs."""
+        """Paths gone without a proof, of what `main` showed at the gap's begin; if unknown, of all proved before."""
         not_lost = set(now.paths)
         for each in self._published_after(self._gaps[at]):
             not_lost |= removed_paths(each.chunks)
@@ -319,7 +319,7 @@ class GapJudge:
         return frozenset({file.published_path for file in added_files(chunks)} - removed_paths(chunks) - not_lost)
 
     def _count_lost(self, at: int, lost: Collection[str]) -> CountedFiles:
-        """The counts of these files: by what `main` showed as the gap began, or else by the earlier proofs."""
+        """The counts of these files, by what `main` showed at the gap's begin; if unknown, by the earlier proofs."""
         before = self._shown_before[at]
         if before is not None:
             return _count([file for _, file in before.data if file.file_path in lost])
@@ -358,7 +358,7 @@ def _count(files: Sequence[DataFile]) -> CountedFiles:
 
 
 def _add_up(counts: Sequence[CountedFiles]) -> CountedFiles:
-    """The sum of the counts. Its rows are None (unknown) if those of one count are."""
+    """The sum of the counts. The rows are None (unknown) if they are None in any count."""
     rows = [each.rows for each in counts]
     return CountedFiles(sum(each.files for each in counts), None if None in rows else sum(each or 0 for each in rows))
 

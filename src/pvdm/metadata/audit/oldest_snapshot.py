@@ -40,7 +40,7 @@ def check_oldest_snapshot(walk: Walk) -> CountedFiles:
 
 
 def read_live(walk: Walk, each: WalkedSnapshot, *, check_receipt: bool) -> Iterator[ManifestEntry]:
-    """The live entries of a snapshot; with `check_receipt`, each manifest must have the hash that its receipt binds."""
+    """The live entries of a snapshot; with `check_receipt`, each manifest must have the hash that the receipt binds."""
     snapshot, manifests = each.snapshot, walk.manifests
     listed = manifests.load_list(snapshot)
     hashes = checks.require_manifest_hashes(listed) if check_receipt else {}

@@ -22,7 +22,7 @@ from pvdm.model.statements.migration import (
 )
 from pvdm.trust.refusal import refused
 
-# Before and after every log index, and every position in the walk (the history of `main`, the oldest snapshot is 0).
+# Below and above every log index and every position. The oldest snapshot in the history of `main` has position 0.
 BEFORE_ALL = -1
 _AFTER_ALL = 2**63
 
@@ -38,7 +38,7 @@ class Edge:
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """The history of `main`: the positions of its snapshots by id, and the ids of `older` ones that have expired.
+    """The history of `main`: the positions of its snapshots by id, and the ids of expired snapshots (`older`).
 
     `first_without_receipt` is the newest expired snapshot without a receipt; nothing is known of older ones. It is None
     if every expired snapshot has a receipt.
@@ -57,7 +57,7 @@ class Past:
 
 @dataclass(frozen=True, slots=True)
 class RequiredSpans:
-    """The spans of the history whose snapshots must be proved: after the first position, up to and with the second.
+    """Spans of positions whose snapshots must be proved. A span (begin, end) includes `end`, but not `begin`.
 
     `last_untraceable` is the last log index at which the head is unknown because it has expired, or -1. The snapshots
     of receipts up to this index may have expired too.
@@ -72,7 +72,7 @@ class RequiredSpans:
 
 
 def find_required_spans(edges: Sequence[Edge], past: Past, notes: Notes) -> RequiredSpans:
-    """The spans between the edges. An edge whose head is neither known nor expired is noted and excuses no snapshot."""
+    """The spans between the edges. An edge whose head is neither known nor expired is noted and exempts no snapshot."""
     spans: list[tuple[int, int]] = []
     begin: int | None = None
     last_untraceable = BEFORE_ALL
@@ -109,8 +109,8 @@ def require_receipts_to_beginning(edges: Sequence[Edge], at: int, past: Past) ->
 def require_expired(edges: Sequence[Edge], at: int, past: Past) -> None:
     """A head that is not in the history of `main` must have expired; otherwise `main` does not descend from it.
 
-    Receipts lead from the end of a protection back to its begin. So the head at its begin is unknown only if the one at
-    its end is unknown too. If an older head is known, nothing newer has expired.
+    Receipts lead from the end of a protection back to its begin. So the head at the begin is unknown only if the
+    head at the end is unknown too. If an older head is known, nothing newer has expired.
     """
     older_is_known = any(
         each.snapshot_id is not None and past.position(each.snapshot_id) is not None for each in edges[:at]
@@ -125,7 +125,7 @@ def require_expired(edges: Sequence[Edge], at: int, past: Past) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _ContractStep:
-    """From this log index on the table is under this contract, or under none."""
+    """From this log index on the table is under this contract; None: under no contract."""
 
     index: int
     contract_sha256: str | None
@@ -200,7 +200,7 @@ def _verify_own_approvals(evidence: Evidence, statements: Statements, notes: Not
 def _find_creation_contract(
     own: Sequence[UnverifiedApproval], evidence: Evidence, statements: Statements, notes: Notes
 ) -> str | None:
-    """The contract under which the table was created, because its namespace was protected; None if it was not.
+    """The contract of the protected namespace in which the table was created; None if the namespace was not protected.
 
     If the table's first approval is no protection, the contract that it names was already in force at the creation.
     """

@@ -15,7 +15,7 @@ from pvdm.verify.fetch import Files, HashedFile, describe_bytes
 
 _THREADS: Final = 8
 
-Progress = Callable[[str, int, int], None]  # gets a step's name, the number of items that are done, and of all items
+Progress = Callable[[str, int, int], None]  # gets a step's name, the number of items done, the number of all items
 
 
 @dataclass(frozen=True, slots=True)

@@ -124,34 +124,25 @@ class CountedFiles(Document, title="counted files"):
 
 @dataclass(frozen=True, slots=True)
 class Gap(Document, title="a gap"):
-    """A time without protection after a protection. Counts are None if they are unknown.
-
-    `ended` is the statement that ended the protection, and `begun` the next one that began it: None while the table is
-    not protected. `same_snapshot`: the gap began and ended with one snapshot that a receipt binds, or both times with
-    none. `snapshots_expired`: the head at its begin is no longer in `main`. `publications_expired` counts publications
-    before the gap whose snapshots are not in `main` either. `uncovered` counts live files that no proof covers. Of
-    these, `bytes_proved` counts files with path and size of a proved file. `lost` counts files that are gone without a
-    proof; its rows are an upper bound. `delete_files` counts delete files that came since the gap's begin. What may
-    also belong to another gap is counted in `UndecidedGaps` only.
-    """
+    """A time without protection. Counts are None if unknown. What may belong to two gaps is only in `UndecidedGaps`."""
 
     gap_id: str
     accepted: bool
-    ended: ApprovalEntry
-    begun: ApprovalEntry | None
-    snapshot_ids: UncheckedDecimalTexts
-    snapshots_expired: bool
-    same_snapshot: bool
-    publications_expired: Count
-    uncovered: CountedFiles | None
-    bytes_proved: CountedFiles | None
-    lost: CountedFiles | None
-    delete_files: Count | None
+    ended: ApprovalEntry  # the statement that ended the protection
+    begun: ApprovalEntry | None  # the statement that began the next protection; None while there is none
+    snapshot_ids: UncheckedDecimalTexts  # of the snapshots without a receipt that came in the gap
+    snapshots_expired: bool  # whether `main` no longer has the snapshot that was its head at the gap's begin
+    same_snapshot: bool  # whether both ends have the same head, which a receipt binds, or both have no snapshot
+    publications_expired: Count  # publications before the gap whose snapshots `main` no longer has
+    uncovered: CountedFiles | None  # live files that no proof covers
+    bytes_proved: CountedFiles | None  # uncovered files that have path and size of a proved file
+    lost: CountedFiles | None  # files that are gone without a proof; the number of rows is an upper bound
+    delete_files: Count | None  # delete files that came since the gap's begin
 
 
 @dataclass(frozen=True, slots=True)
 class UndecidedGaps(Document, title="undecided gaps"):
-    """What came or went in one of these gaps, counted once. No receipt binds the head between them."""
+    """What came or went in one of these gaps, counted once. Unknown in which: no receipt binds the head between."""
 
     gap_ids: tuple[str, ...]
     snapshot_ids: UncheckedDecimalTexts
@@ -180,8 +171,8 @@ class AuditReport(Document, title="the report of an audit"):
     gaps: tuple[Gap, ...]
     findings: tuple[AuditFinding, ...]
     rehashed: RehashCounts | None
-    proved: tuple[str, ...] = ()  # sentences about what the audit shows,
-    not_proved: tuple[str, ...] = ()  # and about what it does not show
+    proved: tuple[str, ...] = ()  # sentences about what the audit shows
+    not_proved: tuple[str, ...] = ()  # sentences about what the audit does not show
     undecided_gaps: UndecidedGaps | None = None
 
     @property

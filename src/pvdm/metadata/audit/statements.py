@@ -48,7 +48,7 @@ UnverifiedApproval: TypeAlias = UnverifiedStatement[Protection] | UnverifiedStat
 
 @dataclass(frozen=True, slots=True)
 class ProvedChunk:
-    """One core (what all notaries of a chunk state alike) with enough signatures; the log indexes of its proofs."""
+    """One core (what all notaries of a chunk state alike), signed by enough notaries, and its proofs' log indexes."""
 
     proof: VerifiedProof
     first_index: int
@@ -157,9 +157,9 @@ class Statements:
         return ProvedChunk(proof, min(indexes), max(indexes))
 
     def verify_override(self, override_id: str) -> tuple[VerifiedStatement[BreakGlass], int]:
-        """The override, verified as of its log entry, and its index. `checks.Proofs` checks that it is used once.
+        """The override, verified as of its log entry, and its log index. `checks.Proofs` checks that it is used once.
 
-        It names one notary's FAIL proof, and the evidence has no other proof of this FAIL: no threshold applies here.
+        It names one notary's FAIL proof, and the evidence has no other proof of this FAIL, so no threshold applies.
         """
         found = self._find(self._overrides, override_id, "audit_override_missing")
         fail_proof_id = read_unchecked(found.envelope, BreakGlass).fail_proof_id

@@ -26,22 +26,18 @@ from pvdm.trust.refusal import refused
 
 @dataclass(slots=True)
 class WalkedSnapshot:
-    """One snapshot of the walk. `receipt` is its valid receipt. `needs_receipt`: it must have one, but has none.
-
-    `written` are the manifests that it wrote, `shown` all that it lists (set for the head only), and `files` the added
-    files as the proofs bind them, by path.
-    """
+    """One snapshot of the walk."""
 
     snapshot: Snapshot
     notes: Notes = field(default_factory=Notes)
-    receipt: UnverifiedStatement[Receipt] | None = None
-    needs_receipt: bool = False
-    written: tuple[ManifestFile, ...] = ()
-    shown: tuple[ManifestFile, ...] = ()
+    receipt: UnverifiedStatement[Receipt] | None = None  # its valid receipt
+    needs_receipt: bool = False  # whether it must have a receipt, but has none
+    written: tuple[ManifestFile, ...] = ()  # the manifests that it wrote
+    shown: tuple[ManifestFile, ...] = ()  # all manifests that it lists; set for the head only
     changes: SnapshotChanges | None = None
     chunks: tuple[ProvedChunk, ...] = ()
     override: BreakGlass | None = None
-    files: dict[str, AddedFile] = field(default_factory=dict)
+    files: dict[str, AddedFile] = field(default_factory=dict)  # the added files as the proofs bind them, by path
 
     @property
     def is_judged(self) -> bool:
@@ -219,10 +215,8 @@ class Walk:
         self._listed = (snapshot.snapshot_id, own)
         if own is None:
             return
-        manifests_before: tuple[ManifestFile, ...] | None = () if snapshot.parent_id is None else None
-        if before is not None:
-            manifests_before = before.manifests
-        step = Step(snapshot, own.manifests, manifests_before)
+        if_unknown = () if snapshot.parent_id is None else None
+        step = Step(snapshot, own.manifests, if_unknown if before is None else before.manifests)
         each.written = step.written
         # A manifest that cannot be read counts as changed. A contradiction between manifests does not.
         with notes.collect():
@@ -301,7 +295,7 @@ class Walk:
     def _require_base(self, core: ProofCore, each: WalkedSnapshot) -> None:
         """The proof's base is an ancestor of the snapshot, as far back as the table's history goes."""
         base, at = core.target.base_snapshot_id, self.positions[each.snapshot.snapshot_id]
-        # An unknown base may be an expired ancestor, if there are expired ones.
+        # An unknown base may be an expired ancestor, if `main` has expired ancestors.
         position_if_unknown = BEFORE_ALL if self.has_expired else at
         if base is not None and self.positions.get(base, position_if_unknown) >= at:
             raise refused("audit_base_not_ancestor", "an ancestor", base)

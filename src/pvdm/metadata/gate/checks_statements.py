@@ -211,7 +211,7 @@ def check_2_notaries(
 
 @check(2)
 def check_2_again(signed: SignedProposal, unit: Unit, *, now: int) -> None:
-    """In the transaction: the trust root is still the newest one, and its keys are still valid."""
+    """In the transaction: the trust root is still the newest one, and the keys that signed are still valid."""
     if statement_records.list_ids_by_kind(unit, StatementKind.TRUST_ROOT) != signed.trust.root_ids:
         raise Code.TRUST_ROOT_MOVED()
     require_root_current(signed.trust.root, now)
@@ -251,7 +251,7 @@ def verify_waiver(
 ) -> VerifiedStatement[BreakGlass]:
     """The override that waives the FAIL of this core."""
     envelopes = [logged.envelope for logged in waiver.failed]
-    logged_at = max(logged.at_micros for logged in waiver.failed)  # verified as of then: they may have expired since
+    logged_at = max(logged.at_micros for logged in waiver.failed)  # the proofs may have expired since then
     failed = verify_threshold(envelopes, trust.root, threshold=trust.root.thresholds.notary, now=logged_at)
     override = verify_override(waiver.override.envelope, trust.root, failed=failed, now=trust.now, used=is_used)
     require_waived(override.predicate, failed.core, core)

@@ -56,7 +56,7 @@ from pvdm.verify.staged import BOUNDARY_CODES, ancestor_ids
 FORMATS: Final = (2, 3)  # versions of the Iceberg table format
 REHASH_THREADS_MAX: Final = 4
 PUBLISHED: Final = "published"
-"""Kind and subject of the event that stores the facts for a receipt in the step log. Its key is `UUID/snapshot`."""
+"""The kind, and also the subject, of the step log's event with the facts for a receipt. Its key is `UUID/snapshot`."""
 
 
 # 7 structure
@@ -74,7 +74,7 @@ def check_7_structure(signed: SignedProposal, base: Base) -> None:
 
 
 def require_structure(core: ProofCore, metadata: TableMetadata) -> None:
-    """The structure that one proof names is the table's. Its content projection covers or excludes every column."""
+    """The structure that the proof names is the table's. The content projection covers or excludes every column."""
     schema = to_model(metadata.current_schema)
     require_same(Code.PROOF_WRONG_SCHEMA, "schema", fingerprint(schema).hex(), core.target.schema_fingerprint)
     columns: set[str] = set()
@@ -107,7 +107,7 @@ def require_staged(core: ProofCore, attempt: Attempt) -> None:
 
 
 def require_branch_head(core: ProofCore, metadata: TableMetadata) -> None:
-    """The branch is at the staged snapshot. This descends from the proof's base, which is in the history of `main`."""
+    """The branch is at the staged snapshot, which descends from the proof's base, which is in the history of `main`."""
     staged, base_id = core.staged, core.target.base_snapshot_id
     ref = metadata.refs.get(staged.branch)
     head = None if ref is None else ref.snapshot_id
@@ -140,7 +140,7 @@ def check_9_files(signed: SignedProposal, base: Base, gate: Gate) -> None:
 
 
 def require_bound_files(chunk: SignedChunk, metadata: TableMetadata, reader: FileReader, vault: Location) -> None:
-    """The branch adds and removes exactly the bound files. The verified manifest lists exactly the added ones."""
+    """The branch adds and removes exactly the bound files. The verified manifest lists exactly the added files."""
     with refuse_input_errors():
         require_entries(chunk.core, metadata, reader)
     require_listed(chunk.part, chunk.core)
@@ -209,7 +209,7 @@ def check_9_boundary(signed: SignedProposal, metadata: TableMetadata, reader: Fi
 
 
 def require_boundary(part: Part, core: ProofCore, metadata: TableMetadata, reader: FileReader) -> None:
-    """The chunk removes the live files of its boundary. If there are any, `main` got no delete file since the base."""
+    """The chunk removes the live files of its boundary. If it removes any, `main` got no delete file since the base."""
     head, target, removed = metadata.current_snapshot, core.target, set(core.files.removed)
     if target.operation is Operation.APPEND:
         _require_paths("proof_wrong_removals", "removed", set(), removed)
@@ -242,7 +242,7 @@ def _deletes_since(metadata: TableMetadata, head: Snapshot, since: int, reader: 
 
 
 def require_files_once(chunks: Sequence[SignedChunk]) -> None:
-    """The publication adds no file twice, also under two spellings of one path."""
+    """The publication adds no file twice, not even under two spellings of one path."""
     seen: set[str] = set()
     for chunk in chunks:
         for file in chunk.core.files.added:
@@ -271,7 +271,7 @@ def _require_paths(code: str, what: str, expected: set[str], got: set[str]) -> N
 
 @check(10)
 def check_10_bytes(signed: SignedProposal, gate: Gate) -> None:
-    """Each file to be published has the bound bytes, hashed again, and is synced. Sealed files: the bound versions."""
+    """Each file to publish, hashed again, has the bound bytes and is synced. Sealed files have the bound version."""
     for chunk in signed.chunks:
         with name_attempt(chunk.part):
             added = chunk.core.files.added
@@ -309,8 +309,7 @@ def require_versions(added: Sequence[AddedFile], prefix: Location, seals: Seals 
     for file in added:
         version = versions.get(parse_location(file.published_path))
         if file.version_id is None or version != file.version_id:
-            expected = f"version {file.version_id} of {file.published_path}"
-            got = f"version {version}"
+            expected, got = f"version {file.version_id} of {file.published_path}", f"version {version}"
             raise Code.PUBLISHED_FILE_CHANGED(reason="sealed_version_changed", expected=expected, got=got)
 
 
@@ -382,7 +381,7 @@ def check_12_chunk(unit: Unit, new: PublishedAttempt, snapshot_id: str) -> None:
 
 @check(12)
 def check_12_source(unit: Unit, workload_id: str, named: Source) -> None:
-    """The source has the UUID in the contract, else the UUID of the last publication from its name. Record the UUID."""
+    """The source has the contract's UUID or, without one, the UUID last published from. Record the source's UUID."""
     opening = workloads.get(unit, workload_id).opening
     claims.lock(unit, opening.table_uuid)
     claims.require_same_source(unit, opening.table_uuid, named, opening.source)

@@ -68,7 +68,7 @@ def name_attempt(part: Part | PublishedAttempt) -> Iterator[None]:
 
 @contextlib.contextmanager
 def translate_main_errors(*, except_codes: Collection[str] = ()) -> Iterator[None]:
-    """Turn input and verification errors, except those codes, into `table_in_doubt`: manifests of `main` are wrong."""
+    """Raise an error about a manifest of `main` as `table_in_doubt`, unless its code is one of `except_codes`."""
     try:
         yield
     except (InputError, VerificationError) as error:

@@ -67,8 +67,8 @@ def validate_then_commit(proposal: Proposal, gate: Gate) -> PublicationResult:
     swap = _Swap(signed, base, gate, check_base)
     with swap.removing_files_on_error(), check(13):  # in the table's queue
         gate.target.publish(
-            swap.make_snapshot,  # 13 swap: makes the snapshot; 5 and 7 to 9 again if the base has moved
-            swap.check_in_transaction,  # 12 once; 2, 5 and 6 again
+            swap.make_snapshot,  # 13 swap: makes the snapshot; checks 5 and 7 to 9 again if the base has moved
+            swap.check_in_transaction,  # 12 once; checks 2, 5 and 6 again
             swap.finish,  # 14 read back, 15 receipt
         )
     return swap.result
@@ -104,7 +104,7 @@ class _Swap:
             raise
 
     def make_snapshot(self, base: Base) -> NextCommit:
-        """Check 13, before the transaction: write the Steward's own snapshot of this base into the vault."""
+        """Check 13, before the transaction: make the Steward's snapshot on this base, and write it into the vault."""
         self._remove_written()
         if base.row != self._checked_row:
             self._check_base(base)
@@ -158,8 +158,8 @@ class _Swap:
         base, made = expect(self._tried, "a target calls `make_snapshot` first")
         signed = self._signed
         now = max(unit.at_micros, self._gate.clock.now_micros())
-        # Both raise `table_moved`, and the target tries again. While this process paused, a cleanup can have scheduled
-        # the written files for deletion. And no snapshot may expire whose publication still lacks its receipt.
+        # Both calls raise `table_moved`, and the target tries again. A cleanup can have scheduled the written files for
+        # deletion while this process paused. A snapshot may not expire while its publication lacks a receipt.
         tables.require_not_scheduled_for_deletion(unit, [file.name for file in made.files])
         receipts.require_receipts(unit, base.row.table_uuid, self._expired)
         checks_statements.check_2_again(signed, unit, now=now)
@@ -233,7 +233,7 @@ def confirm_publication(shown: PublishedSnapshot, gate: Gate) -> PublicationResu
 
 @contextlib.contextmanager
 def translate_errors_after_commit() -> Iterator[None]:
-    """Turn errors, except a StateUnknownError, into `receipt_not_signed`: the publication was already committed."""
+    """Turn errors, except a StateUnknownError, into `receipt_not_signed`. The publication is already committed."""
     try:
         yield
     except StateUnknownError:

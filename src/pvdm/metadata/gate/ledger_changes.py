@@ -81,7 +81,7 @@ class LedgerChanges:
 
 
 def select_claim(cores: Sequence[ProofCore], claim: Claim) -> Claim | None:
-    """The claim; None if the publication is no append, or certainly has no row: then no row can be repeated."""
+    """The claim. None if the publication is no append, or certainly has no row, so that it cannot repeat a row."""
     takes = any(core.target.operation is Operation.APPEND and core.rows.staged != 0 for core in cores)
     return claim if takes else None
 

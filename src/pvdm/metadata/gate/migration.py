@@ -35,7 +35,7 @@ def permit_migration(
 
 
 def require_table(table_uuid: str, row: TableRow) -> None:
-    """The approval names this table's UUID. Its name is not enough: another table can have the same name."""
+    """The approval names this table's UUID. The name is not enough: another table can have the same name."""
     if row.table_uuid != table_uuid:
         raise Code.APPROVAL_REFUSED(reason="approval_wrong_table", expected=row.table_uuid, got=table_uuid)
 
@@ -62,7 +62,7 @@ def require_state(
 
 
 def _describe_differences(approved: TableState, found: TableState) -> tuple[str, str]:
-    """The facts that differ, each by its name: first with the approved values, then with the found ones."""
+    """Two texts that name the facts that differ: one with the approved values, one with the found values."""
     changes = state_changes(approved, found)
     old = ", ".join(f"{name} {value}" for name, value, _ in changes)
     return old, ", ".join(f"{name} {value}" for name, _, value in changes)
@@ -94,7 +94,7 @@ def require_same_defaults(before: TableMetadata, after: TableMetadata) -> None:
         if new[field_id] - old[field_id]:  # a default that no schema gave this column before
             message = "a migration cannot change the initial default of an existing column"
             expected = f"the initial default of column {field_id} as before"
-            got = "another one, which rows of older files would show"
+            got = "another default, which rows of older files would show"
             hint = "nothing was changed; add a new column with that initial default"
             raise Code.MIGRATION_REFUSED(message, reason="migration_moves_data", expected=expected, got=got, hint=hint)
 

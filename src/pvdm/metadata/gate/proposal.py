@@ -93,10 +93,10 @@ class Part:
     """One chunk: its attempt, every notary's proof for its nonce, and the manifest entries that verification built."""
 
     attempt: Attempt
-    nonce: str  # of the stored verification result that `core_sha256` and `files` are from
-    core_sha256: str  # of the core: the part of a proof on which all notaries must agree
+    nonce: str  # of the stored verification result, from which `core_sha256` and `files` are too
+    core_sha256: str  # the hash of the core, the part of a proof on which all notaries must agree
     proofs: tuple[LoggedEnvelope, ...]
-    files: tuple[DataFile, ...]  # the entries, by their published paths
+    files: tuple[DataFile, ...]  # the manifest entries, with the published paths
     waiver: Waiver | None = None  # for a FAIL that an operator overrides
 
 
@@ -133,7 +133,7 @@ class PublishedSnapshot(Document, title="what was published"):
         return Receipt(notary=notary, epoch=epoch, **{each.name: getattr(self, each.name) for each in fields(self)})
 
     def facts(self) -> dict[str, Value]:
-        """The facts that the ledger stores as an event: all but the time and the proofs, which it finds by nonces."""
+        """The facts that the ledger stores as an event: all but time and proof ids, which other records have."""
         return {key: value for key, value in self.to_json().items() if key not in ("proof_ids", "published_at")}
 
     @classmethod

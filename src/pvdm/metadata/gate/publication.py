@@ -40,7 +40,7 @@ def make_publication(
     """The next snapshot of `main`. `place` returns the location in the vault for a file name.
 
     `found_sha256` is the hash over the manifests that the table had when it was protected. The first publication takes
-    over their entries, and they must still have this hash. With None, as after a restore, any are taken over.
+    over their entries, and they must still have this hash. With None, as after a restore, nothing is compared.
     """
     with translate_main_errors(except_codes=(Code.REMOVED_FILE_NOT_LIVE,)):
         made = next_snapshot(
@@ -67,7 +67,7 @@ def require_as_found(bound: str | None, found: str | None) -> None:
 def permit_publication(
     base: Base, made: NewSnapshot, after: TableMetadata, data: bytes, removal: BranchRemoval
 ) -> Permit:
-    """The permit for the commit from this base to these bytes. They may change only what `made` and `removal` say."""
+    """The permit for the commit from this base to these bytes, which may change only what `made` and `removal` say."""
     require_no_other_change(base.metadata, made, after, removal)
     return Permit(base.row.table_uuid, base.row.pointer.sha256, hashlib.sha256(data).hexdigest())
 
@@ -77,7 +77,7 @@ def require_no_other_change(
 ) -> None:
     """The new snapshot is the head of `main`. All other refs, snapshots, statistics and the structure are unchanged.
 
-    Only `removal` is removed: staging branches, their snapshots, expired snapshots, and the statistics of both.
+    Only `removal` is removed: staging branches, their snapshots, expired snapshots, and statistics of these snapshots.
     """
     update = made.updates[0]  # it adds the snapshot
     snapshot = update.get("snapshot") if isinstance(update, dict) else None

@@ -57,5 +57,5 @@ def state_changes(old: TableState, new: TableState) -> list[tuple[str, object, o
 
 
 def join_changed_names(old: TableState, new: TableState) -> str:
-    """The names of the facts that differ, joined for a sentence; empty if none does."""
+    """The names of the facts that differ, joined for a sentence; empty if no fact differs."""
     return " and ".join(name for name, _, _ in state_changes(old, new))

@@ -18,7 +18,7 @@ from pvdm.model.statements.table import TableRef
 
 @dataclass(frozen=True, slots=True)
 class Permit:
-    """Permission for one change of `main` of one table: from exactly this metadata file to exactly that one."""
+    """Permission for one commit to `main` of one table, with the SHA-256 of the metadata files before and after it."""
 
     table_uuid: str
     base_sha256: str
@@ -69,9 +69,9 @@ class Target(Protocol):
     ) -> None:
         """Commit what `make` makes of a base, and apply the ledger changes. If the base has moved, call `make` again.
 
-        `in_transaction` repeats checks and returns the changes. In the Steward's own catalog it runs in the transaction
-        that replaces the pointer, with the new row; any error undoes the transaction. For an upstream it runs before
-        the upstream is called. `then` runs after the commit, before the next commit in the table's queue.
+        `in_transaction` repeats checks and returns the changes. In the Steward's own catalog it gets the new row and
+        runs in the transaction that replaces the pointer; any error undoes the transaction. For an upstream it runs
+        before the upstream is called. `then` runs after the commit, before the next commit in the table's queue.
         """
 
     def read_back(self) -> Base:
