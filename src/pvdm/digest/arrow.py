@@ -152,7 +152,7 @@ class Shape(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ArrowSource:
-    """An input column, or a part of one, with its logical type. A digest brings it to its target's type."""
+    """An input column, or a part of one, with its logical type. A digest casts it to the type of the target column."""
 
     path: str
     arrow: pa.DataType

@@ -24,7 +24,7 @@ _OFFSET_LISTS: Final = {lib.Type_LIST: "i", lib.Type_LARGE_LIST: "q", lib.Type_M
 _VIEW_LISTS: Final = {lib.Type_LIST_VIEW: "i", lib.Type_LARGE_LIST_VIEW: "q"}
 
 Translation: TypeAlias = Callable[[int], Any]
-"""From a position in a column to the position of its value in an inner column; None for a null."""
+"""Maps a position in a column to the position of the value in an inner column; None for a null."""
 
 
 def _not_readable(at: int) -> Any:
@@ -282,6 +282,6 @@ def canonicalize_nan(bits: int, letter: str) -> int:
 
 
 def widen(bits: int, narrow: str, wide: str) -> int:
-    """The same number in a wider format; any NaN becomes its one NaN. A Python float holds all numbers of both."""
+    """The same number in a wider format; any NaN becomes that format's one NaN. A Python float holds both numbers."""
     number = _to_float(bits, narrow)
     return _NAN_BITS[wide] if math.isnan(number) else int.from_bytes(struct.pack(f">{wide}", number), "big")

@@ -179,7 +179,7 @@ class BucketDifferences:
         return self._kernel.count_differing()
 
     def differing_rows(self, *, hash_fields: bool, memory_bytes: int, spool: Path, spool_bytes: int) -> DifferingRows:
-        """The second pass, which hashes single fields if `hash_fields`. Rows beyond `memory_bytes` go to `spool`."""
+        """The second pass; with `hash_fields` it hashes each field too. Rows beyond `memory_bytes` go to `spool`."""
         return DifferingRows(self._kernel.suspects(hash_fields, memory_bytes, str(spool), spool_bytes))
 
 
@@ -213,9 +213,9 @@ class DifferingRows:
     def tally(self, samples: int) -> dict[str, Any]:
         """The wrong rows, with the first `samples` keys of each class. To be called once.
 
-        The keys are the classes, `fields` and `compared`. A class has `rows`, `files` as pairs of a file's number and
-        its number of wrong rows, and `samples` with `at` (file and row), `intent` (the same of the intended row, for
-        modified ones), `rows` and `fields`.
+        - `fields`: pairs of a field and the number of rows where it differs. `compared`: the number of rows compared.
+        - Each class: `rows` (the number of wrong rows), `files` (pairs of file number and wrong rows), and `samples`.
+        - A sample: `at` (file, row), `rows`, `intent` and `fields` (intended row and differing fields, if modified).
         """
         with translate_file_errors():
             found: dict[str, Any] = json.loads(self._kernel.tally(samples))

@@ -16,8 +16,8 @@ from pvdm.model.schema import Schema
 class LeafFacts:
     """Facts of one primitive column outside lists and maps. Bounds are in Iceberg's single-value form.
 
-    A column that is not `present` in the file is null in every row. A bound is a value of the column, or a prefix of
-    it if it is `cut`.
+    A column that is not `present` in the file is null in every row. A bound is a value of the column or, with
+    `lower_cut` or `upper_cut`, cut to a prefix.
     """
 
     values: int
@@ -32,7 +32,7 @@ class LeafFacts:
 
 @dataclass(frozen=True, slots=True)
 class PublishedFacts:
-    """Facts of the file that the Steward makes of a staged one. `splice` makes it from the `recipe`."""
+    """Facts of the file that the Steward makes of a staged file. `splice` makes its bytes from `recipe`."""
 
     size: int
     split_offsets: tuple[int, ...]
@@ -57,11 +57,11 @@ class FileRequest:
     """How the kernel reads a file.
 
     - `schema` has the columns by id, and `dropped` the ids of other columns that a file may have.
-    - `needed` are optional columns that a file must have.
-    - `buckets` are pairs of a column's id and a number of buckets. For each pair the facts have at most two buckets.
-    - `named` are the columns that a file without field ids may have, by exact name. Without it such a file is refused.
+    - `needed` are optional columns with a default value. A file must have them.
+    - `buckets` are pairs of a column's id and a number of buckets. The facts have at most two of a pair's buckets.
+    - `named` are the columns that a file without field ids may have, by exact name. With None such a file is refused.
     - A file with more rows than `rows_max` is refused.
-    - `stored` are columns that batches may have in the file's own encoding.
+    - `stored` are the ids of columns that batches may have in the file's own encoding.
     - With `footer_published` a digester refuses a file with a footer that two engines could read differently.
     - `published_names` has the names of struct fields in a rewritten file, by id and in the table's order.
     - With `claims_checked` a file with wrong statistics, indexes or filters is refused.

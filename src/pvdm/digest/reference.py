@@ -218,7 +218,7 @@ def _object_body(fields: tuple[tuple[str, variant.Node], ...], mode: Mode) -> by
         if key in named:
             raise Code.ROW_INVALID(reason="variant_key_duplicate", got="one twice")
         named[key] = node
-    # Sorted again, since normalization may change the order. UTF-8 bytes sort like code points.
+    # The keys are sorted again, since normalization may change the order. UTF-8 bytes sort like code points.
     return join(part for key in sorted(named) for part in (frame(Tag.STRING, key), variant_cell(named[key], mode)))
 
 
@@ -305,7 +305,7 @@ def cast(value: Any, source: Type | Shape, target: Type) -> Any:
 def require_names(
     path: str, wanted: Iterable[str], given: Iterable[pa.Field[Any]], also_allowed: Iterable[str] = ()
 ) -> dict[str, pa.Field[Any]]:
-    """The given fields by name. Raises if a wanted one is missing, or one is given twice or not allowed."""
+    """The given fields by name. Raises if a wanted field is missing, or a given field is repeated or not allowed."""
     prefix = f"{path}." if path else ""
     found: dict[str, pa.Field[Any]] = {}
     for part in given:
