@@ -34,7 +34,7 @@ class Digester:
         """Add every row, with the GIL released. After an error the sums are void."""
 
     def totals(self) -> list[tuple[int, bytes]]:
-        """Rows and sum per projection, in the plan's order."""
+        """Return (row count, sum) for each projection, in the plan's order."""
 
     @property
     def hash_seconds(self) -> float:
@@ -44,7 +44,7 @@ def encode(plan: str, projection: int, batch: pa.RecordBatch) -> list[bytes]:
     """The canonical rows of one projection, encoded as a digester does. `projection` is a position in the plan."""
 
 def splice(recipe: bytes, staged: bytes) -> bytes:
-    """Build the file to publish: page bodies of the staged file, under the metadata that the recipe holds."""
+    """Build the file to publish: the page bodies of the staged file, with the metadata that the recipe holds."""
 
 def hash_paths() -> list[str]:
     """The SHA-256 implementations that this processor can run, fastest first."""
@@ -57,10 +57,13 @@ class ParquetFile:
 
     def __init__(self, data: bytes, request: str) -> None: ...
     def read(self, digester: Digester) -> str:
-        """Decode every row and column into the digester, without the GIL. Return the file's exact facts as JSON."""
+        """Decode every row and column into the digester, without the GIL. Return the facts as JSON.
+
+        The facts are what a manifest entry says about the file, for example counts and bounds.
+        """
 
     def read_and_rewrite(self, digester: Digester) -> tuple[str, bytes]:
-        """Read as `read` does. Return the facts, with those of the file to publish, and the recipe for `splice`."""
+        """Read as `read` does. Return (facts, recipe): the facts also describe the file that `splice` will build."""
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The rows as batches of the schema's columns that the file has. Other columns are not decoded."""
@@ -82,16 +85,18 @@ class Sieve:
         """Add the rows of another sieve of the same locating job, which another thread filled."""
 
     def count_differing(self) -> tuple[int, int]:
-        """The number of buckets that differ, and of the rows of both sides in them."""
+        """Return (number of buckets that differ, number of rows that both sides have in these buckets)."""
 
     def suspects(self, hash_fields: bool, memory_bytes: int, spool: str, limit_bytes: int) -> Suspects:
-        """Create a collector for the rows of the buckets that differ. With `hash_fields` it also hashes each field.
+        """Create a collector for the rows of the buckets that differ. With `hash_fields` it hashes each field too.
 
         Rows that exceed `memory_bytes` go to a file at the path `spool`, which must not exist, up to `limit_bytes`.
         """
 
 class Suspects:
-    """The second pass: collects the rows of the buckets that differ. Once absorbed or tallied it cannot be used.
+    """The second pass: collects the rows of the buckets that differ.
+
+    A collector cannot be used after it was tallied, or absorbed by another collector.
 
     The caller numbers the files of both sides; the report names files by these numbers.
     """

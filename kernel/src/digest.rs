@@ -15,7 +15,7 @@ pub struct Digester {
     hashers: Vec<Hasher>,
     sums: Vec<Sum>,
     rows: u64,
-    /// A reused buffer with the encoded rows that are hashed next.
+    /// A reused buffer for the encoded rows that are hashed next.
     tile: Tile,
     /// The last dictionary of each column, encoded.
     cache: DictionaryCache,

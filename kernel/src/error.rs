@@ -13,7 +13,7 @@ pub struct Fault {
     /// The row group of a file, if one is at fault.
     pub group: Option<usize>,
     /// The claim of a file that does not hold. A claim is what a file says about its own values, such as a statistic.
-    /// It is boxed to keep a fault small, because every `Result` of the kernel has room for one.
+    /// It is boxed to keep a fault small, because every `Result` of the kernel has room for a fault.
     pub claim: Option<Box<Claim>>,
     pub expected: String,
     pub got: String,
@@ -45,7 +45,7 @@ impl Fault {
         self
     }
 
-    /// Adds the claim at fault. Without a page it is about the whole column chunk.
+    /// Adds the claim at fault. Without a page, the claim is about the whole column chunk.
     pub fn of_claim(mut self, name: &str, page: Option<usize>) -> Self {
         self.claim = Some(Box::new(Claim { name: name.to_owned(), page }));
         self

@@ -163,7 +163,7 @@ impl PySieve {
         Ok(py.detach(|| self.0.merge(&other.0))?)
     }
 
-    /// The number of buckets that differ, and of the rows of both sides in them.
+    /// Returns the number of buckets that differ, and the number of rows that both sides have in these buckets.
     fn count_differing(&self) -> (u64, u64) {
         self.0.count_differing()
     }
@@ -175,8 +175,8 @@ impl PySieve {
     }
 }
 
-/// The second pass of locating wrong rows: collects the rows of the buckets that differ. The value inside is `None`
-/// after it was absorbed or tallied.
+/// The second pass of locating wrong rows: collects the rows of the buckets that differ. The inner value is `None`
+/// after the collector was absorbed or tallied.
 #[pyclass(name = "Suspects", module = "pvdm_kernel")]
 struct PySuspects(Option<Suspects>);
 
@@ -281,8 +281,8 @@ fn hash_paths() -> Vec<&'static str> {
 }
 
 /// Frees one block just below `LEARNED_MAX_BYTES` at import. This raises glibc's dynamic mmap threshold to its size.
-/// Freed blocks up to that size are then reused for the next batch, instead of being returned to the system. A
-/// threshold that is set in the environment switches this off.
+/// Freed blocks up to that size are then reused for the next batch, instead of being returned to the system. If
+/// the environment sets a fixed threshold (`MALLOC_MMAP_THRESHOLD_`), glibc never raises it.
 fn learn_large_blocks() {
     drop(std::hint::black_box(Vec::<u8>::with_capacity(LEARNED_MAX_BYTES - 65_536)));
 }

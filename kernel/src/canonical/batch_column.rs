@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 /// Dictionaries whose cells need more bytes are not encoded as a whole.
 const DICTIONARY_BYTES: usize = 1 << 26;
-/// The bytes of an entry of `DictionaryCells::short`. It is used if all cells of a dictionary are shorter.
+/// The size of an entry of `DictionaryCells::short` in bytes. All cells of the dictionary must be shorter.
 const SHORT: usize = 16;
 
 /// A bound column and, for a dictionary, its encoded values.
@@ -34,9 +34,9 @@ impl BatchColumn {
 pub struct DictionaryCache(HashMap<usize, (ArrayData, Arc<DictionaryCells>)>);
 
 impl DictionaryCache {
-    /// Adds the cells of the column's dictionary, from the cache if it is the same dictionary. `array` is the array
-    /// that `column` was bound from, and `at` the column's position. The array's dictionary is kept, so that no other
-    /// dictionary can have the same address.
+    /// Returns the column with the cells of its dictionary. The cells come from the cache if the cache has them for
+    /// this dictionary. `array` is the array that `column` was bound from, and `at` the column's position. The cache
+    /// keeps the dictionary itself too, so that no other dictionary can have the same address.
     pub fn batch_column(&mut self, at: usize, column: Column, array: &dyn Array) -> BatchColumn {
         let (Values::Dictionary { .. }, Some(dictionary)) = (&column.values, array.as_any_dictionary_opt()) else {
             return BatchColumn::new(column);
@@ -63,7 +63,7 @@ pub struct DictionaryCells {
     bytes: Vec<u8>,
     /// The size of the longest cell.
     pub longest: usize,
-    /// If all cells are short: each cell with its size in the last byte. A refused value has size zero.
+    /// Each cell, with its size in the last byte; a refused value has size zero. Empty if some cell is not short.
     pub short: Vec<[u8; SHORT]>,
 }
 

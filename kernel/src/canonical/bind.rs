@@ -1,4 +1,5 @@
-//! Binds Arrow arrays to target types, by the closed list of casts in spec/canonical.md section 7.
+//! Binds Arrow arrays to target types: decides how the values of an array are read as values of the target type. Only
+//! the casts in the closed list of spec/canonical.md section 7 are allowed.
 
 use crate::canonical::column::*;
 use crate::canonical::floats::Floats;
@@ -140,7 +141,7 @@ fn require_known_type(place: &Place, source: &DataType, extension: Option<&str>)
     if legal { Ok(()) } else { Err(place.unsupported(source.to_string())) }
 }
 
-/// Integers of any width. Returns `None` for other types.
+/// Converts an array of integers of any width. Returns `None` for other types.
 fn to_integers(array: &dyn Array) -> Option<Integers> {
     Some(match array.data_type() {
         DataType::Int8 => Integers::I8(array.as_primitive::<Int8Type>().values().clone()),
@@ -396,7 +397,7 @@ fn bind_variant(place: &Place, array: &ArrayRef) -> Result<Option<Values>> {
         return Err(Fault::new("variant_shredded", &place.path, expected, "typed_value beside them"));
     }
     let part = |name: &str| -> Option<Column> {
-        // An array of nulls would bind to any optional type; a part must be binary.
+        // `bind` accepts an array of nulls for any optional type, but a part of a variant must be binary.
         let (at, field) = source.fields().find(name).filter(|(_, field)| *field.data_type() != DataType::Null)?;
         bind(place.inside(name, None), source.column(at).clone(), field, &Type::Binary).ok()
     };

@@ -1,5 +1,5 @@
-//! Writes single cells into the slots of a tile, by fixed-size copies where there is room. A tile is a buffer of encoded
-//! rows in which each row has a slot.
+//! Writes single cells into the slots of a tile, by fixed-size copies where there is room. A tile is a buffer of
+//! encoded rows in which each row has a slot.
 
 use crate::canonical::column::has_prefix;
 use crate::canonical::text::{HEADER_MAX_BYTES, push_uvarint, text16, write_short_number};
@@ -64,8 +64,8 @@ fn write_long_number(slot: &mut [u8], tag: u8, number: i64, scale: usize) -> Opt
     Some(2 + length)
 }
 
-/// Writes the cell of a string view, and returns its length. Returns `None` if it is `text` and not plain ASCII, or if
-/// the view does not fit its data.
+/// Writes the cell of a string view, and returns its length. Returns `None` for `text` that is not plain ASCII, and
+/// for a view that does not fit its data.
 #[inline(always)]
 pub fn write_view(slot: &mut [u8], tag: u8, view: u128, buffers: &[Buffer], text: bool) -> Option<usize> {
     let length = view as u32 as usize;
@@ -94,7 +94,7 @@ pub fn write_view(slot: &mut [u8], tag: u8, view: u128, buffers: &[Buffer], text
 #[inline(always)]
 pub fn write_bytes(slot: &mut [u8], tag: u8, data: &[u8], start: usize, end: usize) -> Option<usize> {
     let length = end.checked_sub(start)?;
-    // A longer length takes more than one byte.
+    // A length above 0x7f takes more than one byte.
     if length > 0x7f {
         return write_long_bytes(slot, tag, data.get(start..end)?);
     }

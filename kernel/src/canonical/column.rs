@@ -21,8 +21,10 @@ pub struct Column {
 
 /// The values of a column.
 ///
-/// `tag` is the first byte of their cells. `text` is the mode of strings, and `None` for bytes. `depth` is the nesting
-/// depth of the variant itself. A sliced array of runs starts `offset` rows after the start of its first run.
+/// - `tag` is the first byte of the canonical cell of each value.
+/// - `text` is the mode in which strings are encoded. It is `None` for bytes.
+/// - `depth` is the nesting depth of the variant column itself.
+/// - `offset`: row 0 of a sliced array is this many rows after the start of its first run.
 pub enum Values {
     Nulls,
     Boolean(BooleanBuffer),
@@ -80,7 +82,7 @@ impl Integers {
     }
 }
 
-/// Converts a stored count to the unit of the target type.
+/// How a stored number of units (for example days or milliseconds) is converted to the unit of the target type.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Conversion {
     None,
@@ -134,7 +136,7 @@ pub enum Unscaled {
 }
 
 impl Decimals {
-    /// Sign and digits of one value.
+    /// Whether the value is negative, and its digits.
     fn digits(&self, index: usize) -> (bool, String) {
         let number: i128 = match &self.values {
             Unscaled::I32(values) => values[index].into(),

@@ -1,9 +1,10 @@
-//! IEEE-754 values: widened exactly, with every NaN written as one.
+//! Widens IEEE-754 values exactly, and writes every NaN of a format as the same bits.
 
 use crate::canonical::text::push_cell;
 use arrow_buffer::ScalarBuffer;
 
-/// IEEE-754 bits, by the width they are stored in and the width they are written in.
+/// IEEE-754 bits. A variant's name has the width in which they are stored, and then the width in which they are
+/// written.
 pub enum Floats {
     F16To32(ScalarBuffer<u16>),
     F16To64(ScalarBuffer<u16>),

@@ -10,10 +10,10 @@ use crate::canonical::text::*;
 use crate::error::{Fault, Result};
 use crate::hash::sha256::{self, Messages};
 
-/// Rows per tile at most. These are enough to fill the sixteen lanes of the AVX-512 hash, which hashes rows of equal
-/// length in blocks together. More rows would not fit the first-level cache.
+/// The most rows in a tile. So many rows are enough to fill the sixteen lanes of the AVX-512 hash, which hashes rows of
+/// equal length in blocks together. More rows would not fit the first-level cache.
 pub const TILE_ROWS: usize = 256;
-/// Bytes of values per tile at most, unless a single row has more.
+/// The most bytes of values in a tile, unless a single row has more.
 const TILE_BYTES: usize = 1 << 20;
 /// Room behind a row. The widest fixed-size store (48 bytes) and the padding (72 bytes) may run past the row's end.
 const SLACK: usize = 128;
@@ -88,12 +88,13 @@ pub struct Tile {
     starts: Vec<u32>,
     /// Where the next cell of each row is written.
     ends: Vec<u32>,
-    /// The bytes of each row, and its number of hash blocks after padding.
+    /// The length of each row in bytes, without padding.
     lengths: Vec<u32>,
+    /// The number of hash blocks of each row, with padding.
     blocks: Vec<u32>,
-    /// The bytes of each row's cells that have no bound.
+    /// For each row: the bytes of its cells that have no fixed bound (`Layout::Bounded`).
     sizes: Vec<usize>,
-    /// By column; only columns with the layout `Prepared` use theirs.
+    /// One entry for each column. Only columns with the layout `Prepared` use their entry.
     prepared: Vec<Cells>,
     /// A buffer for one cell.
     cell: Vec<u8>,
@@ -186,7 +187,7 @@ impl Tile {
         self.cut_slots(columns, first, rows, fixed_bytes)
     }
 
-    /// Cuts the tile's bytes into slots. Returns the number of rows that got one.
+    /// Cuts the tile's bytes into slots. Returns the number of rows that got a slot.
     fn cut_slots(&mut self, columns: &[&BatchColumn], first: usize, rows: usize, fixed_bytes: usize) -> Result<usize> {
         self.starts.clear();
         let mut total = 0;
@@ -200,7 +201,7 @@ impl Tile {
             self.starts.push(total as u32);
             total += (size + fixed_bytes).next_multiple_of(64);
         }
-        // A large row had made the buffer large; its memory is freed.
+        // An earlier large row made the buffer large. Its memory is freed as soon as a small buffer is enough.
         if self.bytes.len() > 8 * TILE_BYTES && total <= TILE_BYTES {
             self.bytes = Vec::new();
         }
@@ -367,8 +368,8 @@ impl Tile {
         }
     }
 
-    /// Writes the byte strings between consecutive offsets. Text that is not well-formed takes the slow way, which
-    /// reports it if a row uses it.
+    /// Writes the byte strings between consecutive offsets. If the data has text that is not well-formed, every row is
+    /// encoded by `Column::put`, which reports the row that uses such text.
     fn write_ranges<Offset: Copy + PartialOrd + TryInto<usize>>(
         &mut self,
         column: &Column,

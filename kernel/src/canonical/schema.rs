@@ -12,14 +12,17 @@ pub const NESTING_DEPTH_MAX: usize = 64;
 /// How values are encoded (spec/canonical.md section 2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// As they are stored.
+    /// Values are encoded as they are stored.
     Stored,
-    /// In one form for values that engines may write differently.
+    /// Values that engines may write differently are encoded in one form.
     Portable,
 }
 
-/// A type of spec/canonical.md section 1. `declared` is the scale that portable mode writes, `Fixed` has a number of
-/// bytes, and `Map` has key and value.
+/// A type of spec/canonical.md section 1.
+///
+/// - `Decimal`: `declared` is the scale that portable mode writes.
+/// - `Fixed`: the number is the number of bytes of a value.
+/// - `Map`: the slots are those of key and value, in this order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Type {
     Boolean,
@@ -132,7 +135,7 @@ impl Plan {
     }
 }
 
-/// Parses JSON without the parser's limit on depth, because the JSON of 64 nested types is deeper. The Python side
+/// Parses JSON without the parser's limit on depth, because the JSON of 64 nested types exceeds it. The Python side
 /// bounds the depth.
 pub fn parse_value(json: &str) -> Result<Value> {
     let mut parser = serde_json::Deserializer::from_str(json);

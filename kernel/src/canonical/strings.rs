@@ -1,5 +1,5 @@
-//! Checks of strings: well-formed UTF-8 in both modes. In portable mode also assigned code points only, converted to
-//! NFC.
+//! Checks strings. Both modes require well-formed UTF-8. Portable mode also requires assigned code points, and converts
+//! strings to NFC.
 
 use crate::canonical::unicode14::UNASSIGNED;
 use std::borrow::Cow;

@@ -24,7 +24,7 @@ pub const TAG_OBJECT: u8 = 0x14;
 pub const TAG_GEOMETRY: u8 = 0x15;
 pub const TAG_GEOGRAPHY: u8 = 0x16;
 pub const TAG_TIME_NS: u8 = 0x17;
-/// A tag of one byte, and the longest uvarint of a length that fits a row.
+/// The most bytes before the content of a cell: one byte of tag, and up to five bytes of length (unsigned LEB128).
 pub const HEADER_MAX_BYTES: usize = 6;
 const ASCII_ZEROS: u64 = 0x3030_3030_3030_3030;
 
@@ -39,8 +39,9 @@ fn digits8(number: u32) -> u64 {
     tens | ((pairs - 10 * tens) << 8)
 }
 
-/// Writes the cell of a number below 10^8 in magnitude with `scale` digits after the point, 7 at most, to the front of
-/// `slot`. Returns its length, or `None` if number, scale or room do not allow it. Bytes behind the cell are undefined.
+/// Writes the cell of a number to the front of `slot`, with `scale` digits after the point. Returns the length of the
+/// cell. Returns `None` if the magnitude is 10^8 or more, the scale is above 7, or the slot is too small. Bytes behind
+/// the cell are undefined.
 #[inline(always)]
 pub fn write_short_number(slot: &mut [u8], tag: u8, number: i64, scale: u32) -> Option<usize> {
     let magnitude = number.unsigned_abs();
@@ -74,7 +75,7 @@ pub fn write_short_number(slot: &mut [u8], tag: u8, number: i64, scale: u32) -> 
 /// at the point.
 const SHORT_CELL_ROOM: usize = 18;
 
-/// The decimal digits of a number below 10^16: 16 bytes, and how many of them, from the first on, are digits.
+/// The decimal digits of a number below 10^16. Returns 16 bytes, and how many bytes at their front are the digits.
 #[inline(always)]
 pub fn text16(magnitude: u64) -> ([u8; 16], usize) {
     let high = u128::from(digits8((magnitude / 100_000_000) as u32));

@@ -56,7 +56,7 @@ fn read_names(metadata: &[u8]) -> Result<Vec<&str>> {
         })
         .collect::<Result<Vec<_>>>()?;
     if header & 0x10 != 0 && !names.is_sorted_by(|a, b| a < b) {
-        return Err(malformed("a sorted dictionary", "one that says so and is not"));
+        return Err(malformed("sorted names, as the header declares", "another order"));
     }
     Ok(names)
 }
@@ -244,7 +244,8 @@ fn split_values<'a>(offsets: &[usize], bytes: &'a [u8]) -> Result<Vec<&'a [u8]>>
     Ok(starts
         .iter()
         .map(|start| {
-            // There is one: the borders are distinct, and the last one is none of the starts.
+            // A greater border always exists: `total` is the greatest border, and every start is below it, because the
+            // borders are distinct.
             let next = borders[borders.partition_point(|border| border <= start)];
             &bytes[*start..next]
         })

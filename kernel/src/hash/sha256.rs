@@ -1,6 +1,6 @@
 //! The sum of the HMAC-SHA256 of many padded messages. There are two implementations: a portable path (the `sha2`
-//! crate), and an AVX-512 path that hashes 16 messages at once and uses nothing outside this file. The path is chosen
-//! at run time.
+//! crate), and an AVX-512 path that hashes 16 messages of equal length in blocks at once. The path is chosen at run
+//! time.
 
 use sha2::Digest;
 use zeroize::Zeroize;
@@ -67,7 +67,7 @@ impl Drop for HmacKey {
     }
 }
 
-/// Messages that are already padded: message i is `blocks[i]` blocks of 64 bytes from `starts[i]` of `bytes`.
+/// Messages that are already padded. Message i begins at `bytes[starts[i]]` and has `blocks[i]` blocks of 64 bytes.
 #[derive(Clone, Copy)]
 pub struct Messages<'a> {
     pub bytes: &'a [u8],
@@ -91,7 +91,7 @@ pub fn pad(slot: &mut [u8], length: usize) -> u32 {
     // The padding is 9 to 72 bytes. Always filling 72 compiles to plain stores instead of a call.
     slot[length..length + 72].fill(0);
     slot[length] = 0x80;
-    // The inner hash starts with a key block, which counts for the length in bits.
+    // The inner hash starts with a key block, so the length in bits includes this block.
     slot[end - 8..end].copy_from_slice(&(8 * (BLOCK + length) as u64).to_be_bytes());
     blocks as u32
 }
@@ -123,10 +123,11 @@ impl WordSum {
 /// Buffers of the AVX-512 path, reused between calls.
 #[derive(Default)]
 pub struct Scratch {
-    /// The starts of waiting messages, by number of blocks.
+    /// Index: a number of blocks. Value: the starts of the messages with this number of blocks that are not hashed yet.
     by_blocks: Vec<Vec<u32>>,
-    /// Starts and numbers of blocks of the messages that the portable path hashes.
+    /// The starts of the messages that the portable path hashes.
     single_starts: Vec<u32>,
+    /// The numbers of blocks of these messages.
     single_blocks: Vec<u32>,
 }
 
@@ -241,9 +242,10 @@ mod avx512 {
         sum
     }
 
-    /// Messages of this many blocks (1 MiB) or more are hashed one by one, because few others have as many blocks.
+    /// Messages of this many blocks (1 MiB) or more are hashed one by one, because such messages rarely
+    /// have equal numbers of blocks.
     const LONG_MESSAGE_BLOCKS: usize = 16_384;
-    /// Groups of fewer messages are hashed one by one. Hashing sixteen lanes costs as much as about five messages.
+    /// Groups of fewer messages are hashed one by one. Sixteen lanes cost as much as about five single messages.
     const SMALL_GROUP: usize = 5;
 
     /// Hashes sixteen messages of `blocks` blocks each, and adds the hashes of the first `lanes` of them to `sum`.

@@ -6,7 +6,8 @@
 
 use zeroize::Zeroize;
 
-/// The keys of the hash. It has two independent lanes of 64 bits, each a chain of folded products of 64-bit words.
+/// The keys of the hash. The hash has two independent lanes of 64 bits. In each step a lane mixes its state and two
+/// 64-bit words into two factors; their folded product is the next state.
 #[derive(Clone)]
 pub struct RowHash {
     lanes: [Lane; 2],
@@ -42,7 +43,7 @@ impl RowHash {
         for chunk in &mut chunks {
             self.step(&mut states, word(&chunk[..8]), word(&chunk[8..]));
         }
-        // Zeros fill the last chunk. The state starts with the length, so messages that end in zeros differ.
+        // Zeros fill the last chunk. The state starts with the length, so zeros at the end of a message count.
         let mut last = [0; 16];
         last[..chunks.remainder().len()].copy_from_slice(chunks.remainder());
         self.step(&mut states, word(&last[..8]), word(&last[8..]));
@@ -65,7 +66,7 @@ impl PartialEq for RowHash {
     }
 }
 
-/// Multiplies two numbers, and combines the high and the low half of the product.
+/// Multiplies two numbers, and combines the high and the low half of the product by XOR.
 #[inline(always)]
 fn fold(left: u64, right: u64) -> u64 {
     let product = u128::from(left) * u128::from(right);

@@ -2,7 +2,8 @@
 //! rows into buckets and finds the buckets that differ. The second pass collects the rows of these buckets.
 //!
 //! Every row has two hashes under separate keys: one of its identity, which selects the bucket, and one of its content.
-//! A bucket holds the difference of both sides' sums, so it is zero if both sides have the same rows in it.
+//! A bucket holds the sum of the intended rows' hashes minus the sum of the staged rows' hashes. This difference is
+//! zero if both sides have the same rows in the bucket.
 
 use crate::canonical::batch_column::BatchColumn;
 use crate::canonical::rows::{TILE_ROWS, Tile};
@@ -22,7 +23,7 @@ pub const BUCKET_BITS_MAX: u32 = 24;
 /// Positions of projections in the plan, and of hashes in `Hashing::hashes`.
 const IDENTITY: usize = 0;
 const CONTENT: usize = 1;
-/// Position of the hash of single cells.
+/// Position of the hash of single cells in `Hashing::hashes`.
 const FIELD: usize = 2;
 
 /// The hashes of identities, contents and single cells. Each locating job has its own key.
@@ -71,9 +72,9 @@ pub struct Sieve {
     tile: Tile,
     /// There are 2^`bits` buckets.
     bits: u32,
-    /// By bucket: the sum of the intended rows' hashes less that of the staged rows, and the number of rows of both
-    /// sides.
+    /// For each bucket: the sum of the intended rows' hashes minus the sum of the staged rows' hashes.
     sums: Vec<u128>,
+    /// For each bucket: the number of rows of both sides.
     counts: Vec<u32>,
 }
 
@@ -112,7 +113,7 @@ impl Sieve {
         Ok(())
     }
 
-    /// Adds the sums and counts of another thread. Refuses those of another locating job.
+    /// Adds the sums and counts of a sieve that another thread filled. Refuses a sieve of another locating job.
     pub fn merge(&mut self, other: &Sieve) -> Result<()> {
         if self.bits != other.bits || self.hashing.hashes != other.hashing.hashes {
             return Err(Fault::new("locate_mismatch", "", "a sieve of the same locating job", "a different one"));
@@ -126,7 +127,7 @@ impl Sieve {
         Ok(())
     }
 
-    /// The number of buckets that differ, and of the rows of both sides in them.
+    /// Returns the number of buckets that differ, and the number of rows that both sides have in these buckets.
     pub fn count_differing(&self) -> (u64, u64) {
         let found = self.sums.iter().zip(&self.counts).filter(|(sum, _)| **sum != 0);
         found.fold((0, 0), |(buckets, rows), (_, count)| (buckets + 1, rows + u64::from(*count)))
@@ -162,7 +163,7 @@ pub struct Suspects {
     hashing: Hashing,
     tile: Tile,
     bits: u32,
-    /// One bit per bucket: whether it differs.
+    /// One bit per bucket: whether the bucket differs.
     wanted: Vec<u64>,
     hash_fields: bool,
     /// A buffer for one record.
@@ -252,7 +253,7 @@ impl Suspects {
         self.records.push(&self.record)
     }
 
-    /// Takes over the rows that another thread has collected. Refuses those of another locating job.
+    /// Takes over the rows that another thread has collected. Refuses rows of another locating job.
     pub fn absorb(&mut self, other: Suspects) -> Result<()> {
         if self.hashing.hashes != other.hashing.hashes || self.hash_fields != other.hash_fields {
             return Err(Fault::new("locate_mismatch", "", "suspects of the same locating job", "different ones"));

@@ -10,9 +10,9 @@ use std::path::PathBuf;
 /// A record begins with the hashes of identity and content (16 bytes each) and the packed place (8). Records are
 /// ordered by this prefix.
 pub const PREFIX_BYTES: usize = 40;
-/// How much of a run is read at once when runs are merged.
+/// How many bytes of a run are read at once when runs are merged.
 const READ_BYTES: usize = 1 << 18;
-/// How much of a run is written at once.
+/// How many bytes of a run are written at once.
 const WRITE_BYTES: usize = 1 << 20;
 type Prefix = [u8; PREFIX_BYTES];
 
@@ -32,7 +32,7 @@ pub struct Records {
     /// The records in memory, in the order in which they came.
     buffer: Vec<u8>,
     file: Option<File>,
-    /// The start of each sorted run in the file, and its bytes.
+    /// For each sorted run in the file: its start, and its length in bytes.
     runs: Vec<(u64, u64)>,
     written_bytes: u64,
 }
@@ -44,7 +44,7 @@ impl Records {
         Records { width, memory_bytes, spool, buffer: Vec::new(), file: None, runs: Vec::new(), written_bytes: 0 }
     }
 
-    /// Adds a record; writes a run to disk first if the memory is full.
+    /// Adds a record. If the memory is full, writes the records in memory to disk first.
     pub fn push(&mut self, record: &[u8]) -> Result<()> {
         debug_assert_eq!(record.len(), self.width);
         // The sort order of a run needs 4 bytes for each record.
@@ -131,15 +131,19 @@ impl Records {
 struct Cursor {
     /// The position of the run's `Records` among the parts.
     part: usize,
-    /// For a run in memory: its sort order, and the number of records that were taken.
+    /// For a run in memory: the positions of its records, in sorted order.
     order: Vec<u32>,
+    /// For a run in memory: the number of records that were taken.
     next: usize,
+    /// Whether the run is in the spool.
     spooled: bool,
-    /// For a run of the spool: where its unread bytes begin, and how many there are.
+    /// For a run in the spool: where its unread bytes begin.
     start: u64,
+    /// For a run in the spool: the number of its unread bytes.
     left: u64,
-    /// The bytes of the spool that were read last, and where the current record ends in them.
+    /// The bytes of the spool that were read last.
     chunk: Vec<u8>,
+    /// Where the current record ends in `chunk`.
     at: usize,
 }
 

@@ -1,16 +1,18 @@
 //! Classifies the rows of each key as missing, added, duplicated or modified, by exact multiset rules.
 //!
 //! A key is the identity of a row. Among the rows of one key, an intended and a staged row of equal content cancel.
-//! Staged rows beyond that, of the same content as an intended row, are duplicated. Each remaining intended row forms a
-//! modified row with a remaining staged row. Rows without a partner are missing if intended, and added if staged.
+//! Further staged rows with the content of an intended row are duplicated. Each remaining intended row is paired with a
+//! remaining staged row; the pair counts as one modified row. Rows without a partner are missing if intended, and added
+//! if staged.
 
 use crate::locate::place::Place;
 use crate::locate::spool::PREFIX_BYTES;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, VecDeque};
 
-/// A record begins with the hash of its key, and then the hash of its content.
+/// A record begins with the hash of its key.
 const KEY_BYTES: usize = 16;
+/// The hashes of key and content together, at the start of a record.
 const ROW_BYTES: usize = 32;
 /// A list of unmatched rows keeps whole records up to this many bytes, but never fewer than `HELD_MIN` records. Further
 /// rows are only counted by file.
@@ -23,13 +25,13 @@ const DUPLICATED: usize = 2;
 const MODIFIED: usize = 3;
 const NAMES: [&str; 4] = ["missing", "added", "duplicated", "modified"];
 
-/// Rows without a partner so far: the first ones whole, the others counted by file.
+/// Rows without a partner so far. The first rows are kept as whole records; further rows are only counted by file.
 #[derive(Default)]
 struct UnmatchedRows {
     whole: VecDeque<Box<[u8]>>,
-    /// The number of the other rows, by file.
+    /// Key: a file. Value: the number of its rows that are only counted.
     counted: BTreeMap<u32, u64>,
-    /// The number of all rows.
+    /// The number of all rows, kept whole or only counted.
     rows: u64,
 }
 
@@ -89,11 +91,15 @@ impl MatchedRow {
     }
 }
 
-/// One of the first keys of a class: its place, its number of rows and, if modified, the fields that differ.
+/// A key that has rows of a class.
 struct Sample {
+    /// The first place of such a row.
     place: Place,
+    /// The number of the key's rows of the class.
     rows: u64,
+    /// For a modified row: the place of the intended row.
     intent: Option<Place>,
+    /// For a modified row: the positions of the fields that differ, if fields are hashed.
     fields: Option<Vec<usize>>,
 }
 
@@ -103,25 +109,29 @@ pub struct Tally {
     samples_max: usize,
     /// The number of whole records that a list of unmatched rows keeps.
     held_max: usize,
-    /// The number of wrong rows by class, and by class and file.
+    /// The number of wrong rows of each class.
     counts: [u64; 4],
+    /// For each class: the number of wrong rows in each file.
     files: [BTreeMap<u32, u64>; 4],
-    /// In how many modified rows each field differs, and how many modified rows were compared.
+    /// For each hashed field: the number of modified rows in which it differs.
     fields: Vec<u64>,
+    /// The number of modified rows whose fields were compared.
     compared: u64,
-    /// By class and packed place.
+    /// For each class: the samples by their packed places.
     samples: [BTreeMap<u64, Sample>; 4],
-    /// The hashes of key and content of the current records.
+    /// The hashes of the current key and content, that is, of the record that was added last.
     current: Option<[u8; ROW_BYTES]>,
-    /// The number of intended rows with this key and content, and those without a staged row so far.
+    /// The number of intended rows with the current key and content.
     intended: u64,
+    /// Of these intended rows: those that have no equal staged row so far.
     unmatched: UnmatchedRows,
-    /// Of the current key: intended rows without a staged row of equal content, and staged rows without an intended
-    /// one.
+    /// Intended rows of the current key without a staged row of equal content.
     missing: UnmatchedRows,
+    /// Staged rows of the current key whose content no intended row has.
     extra: UnmatchedRows,
-    /// Of the current key: the number of duplicated rows, and the first place of one.
+    /// The number of duplicated rows of the current key.
     copies: u64,
+    /// The first place of a duplicated row of the current key.
     first_copy: Option<Place>,
 }
 
@@ -147,7 +157,7 @@ impl Tally {
         }
     }
 
-    /// Adds a record. Records are sorted by key, by content, intended before staged, and by place.
+    /// Adds a record. Records must come sorted by key, content, side (intended before staged) and place.
     pub fn add(&mut self, record: &[u8]) {
         if self.current.is_none_or(|current| current != record[..ROW_BYTES]) {
             self.end_row();
@@ -234,7 +244,7 @@ impl Tally {
         Some(found)
     }
 
-    /// Keeps the first places of each class. A place belongs to one key, so no key is reported twice.
+    /// Adds a sample. Keeps the samples with the first places of each class.
     fn add_sample(&mut self, class: usize, sample: Sample) {
         let Ok(at) = sample.place.pack() else { return };
         self.samples[class].insert(at, sample);
