@@ -1,5 +1,5 @@
-//! A column chunk's dictionary. Its values have numbers that compare like them, so that the bounds of a page are found
-//! from its indices alone.
+//! A column chunk's dictionary. Each value has a key: a number, so that two keys compare as their values do. The bounds
+//! of a page are the values of the least and the greatest key among the page's indices.
 
 use crate::parquet::ordered_value::{Order, OrderedValue};
 use bytes::Bytes;
@@ -7,7 +7,7 @@ use parquet::basic::Type as Physical;
 use std::cmp::Ordering;
 use std::collections::HashSet;
 
-/// Larger dictionaries are not sorted. Sorting pays off if many rows use few values.
+/// Dictionaries with more values are not sorted. Sorting pays off if many rows use few values.
 const RANKED_MAX: usize = 4_096;
 
 #[derive(Debug)]
@@ -17,20 +17,20 @@ pub struct Dictionary {
     /// The start and end of each value.
     spans: Vec<(u32, u32)>,
     keys: Keys,
-    /// Which values are NaN, if there is one.
+    /// For each value, whether it is NaN. `None` if no value is NaN.
     nans: Option<Vec<bool>>,
-    /// Which values rows use, if that is recorded.
+    /// For each value, whether a row uses it. Empty if that is not recorded.
     used: Vec<bool>,
 }
 
-/// For each value a number that compares like it.
+/// The key of each value.
 #[derive(Debug)]
 enum Keys {
-    /// The numbers themselves, or numbers made from floats.
+    /// The keys of numbers: integers themselves, and floats as integers of the same order.
     Numbers(Vec<i64>),
-    /// The rank of each value, and the values' positions by rank.
+    /// The keys of byte strings and decimals: first the rank of each value, then for each rank the value's position.
     Ranks(Vec<i64>, Vec<usize>),
-    /// Too many values to sort; they are compared directly.
+    /// No keys, because there are too many values to sort, or the values have no order. Values are compared directly.
     None,
 }
 
@@ -68,12 +68,12 @@ impl Dictionary {
         &self.data[start as usize..end as usize]
     }
 
-    /// The value at a position, to be compared. Returns `None` if values have no order.
+    /// The value at a position, in the form that is compared. Returns `None` if values have no order.
     pub fn bound(&self, at: usize) -> Option<OrderedValue> {
         self.order.value(self.value(at))
     }
 
-    /// The bytes of a value.
+    /// The length of a value in bytes.
     pub fn length(&self, at: usize) -> u64 {
         self.value(at).len() as u64
     }
@@ -112,8 +112,7 @@ impl Dictionary {
         self.nans.as_deref()
     }
 
-    /// For each value a number that compares like it. Returns `None` if the values have no order, or are too many to
-    /// sort.
+    /// The key of each value. Returns `None` if the values have no order, or are too many to sort.
     pub fn keys(&self) -> Option<&[i64]> {
         match &self.keys {
             Keys::Numbers(keys) | Keys::Ranks(keys, _) => Some(keys),
@@ -121,7 +120,7 @@ impl Dictionary {
         }
     }
 
-    /// The value for a number that `keys` returned.
+    /// The value whose key is `key`.
     pub fn value_of_key(&self, key: i64) -> Option<OrderedValue> {
         match &self.keys {
             Keys::Ranks(_, sorted) => {
@@ -150,7 +149,7 @@ impl Dictionary {
         self.order != Order::Undefined && (1..self.len()).all(|at| self.compare(at - 1, at).is_le())
     }
 
-    /// Sorts the values, and takes their ranks as numbers.
+    /// Sorts the values, and takes their ranks as keys.
     fn rank(&mut self) {
         let mut sorted: Vec<usize> = (0..self.len()).collect();
         sorted.sort_unstable_by(|a, b| self.compare(*a, *b));
@@ -161,7 +160,7 @@ impl Dictionary {
         self.keys = Keys::Ranks(ranks, sorted);
     }
 
-    /// The number that compares like the value.
+    /// The key of a number. Returns `None` for values of other types.
     fn number(&self, at: usize) -> Option<i64> {
         Some(match self.order.value(self.value(at))? {
             OrderedValue::Integer(value) => value,
@@ -187,7 +186,8 @@ fn find_spans(data: &[u8], count: usize, physical: Physical, width: usize) -> Op
     let size = u32::try_from(data.len()).ok()?;
     if physical == Physical::BYTE_ARRAY {
         let (mut found, mut at) = (Vec::new(), 0);
-        // A span takes more memory than an empty value, so no more than `count` are collected.
+        // An empty value takes four bytes of the page, and its span eight bytes of memory. So the memory is limited by
+        // collecting at most `count` spans.
         for value in split_byte_arrays(data).take(count) {
             found.push((at + 4, at + 4 + value.len() as u32));
             at += 4 + value.len() as u32;

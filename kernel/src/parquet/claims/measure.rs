@@ -18,7 +18,7 @@ use parquet::basic::{Encoding, Type as Physical};
 use parquet::column::page::Page;
 use parquet::schema::types::ColumnDescPtr;
 
-/// At least this much of a page's bounds is kept, for error messages.
+/// Of a page's bounds at least this many bytes are kept, for error messages.
 const PAGE_BOUNDS_MIN_BYTES: usize = 64;
 
 /// The measure of one data page.
@@ -28,24 +28,31 @@ pub struct PageMeasure {
     pub entries: u64,
     /// Entries with a value.
     pub present: u64,
+    /// Values that are NaN.
     pub nans: u64,
+    /// The least and the greatest value. Long values are cut: one long dictionary value may be the bound of every page,
+    /// and whole copies of it could fill the memory.
     pub bounds: Option<(OrderedValue, OrderedValue)>,
-    /// Rows that begin in this page, and whether the page begins with one.
+    /// Rows that begin in this page.
     pub rows: u64,
+    /// Whether the page begins with the first entry of a row.
     pub begins_row: bool,
-    /// The bytes of its values, if these are byte arrays.
+    /// The total length of the page's values in bytes, if the values are byte arrays.
     pub bytes: u64,
-    /// How many entries have each repetition level and each definition level.
+    /// For each repetition level: the number of entries with this level.
     pub repetition: Vec<u64>,
+    /// For each definition level: the number of entries with this level.
     pub definition: Vec<u64>,
-    /// Whether its values are indices of the dictionary.
+    /// Whether the page's values are indices of the dictionary.
     pub by_dictionary: bool,
 }
 
-/// The length of the longest bound that a file declares for a whole chunk, and for each of its data pages.
+/// The lengths of the longest bounds that a file declares for a column chunk.
 #[derive(Debug, Default)]
 pub struct BoundLengths {
+    /// The length of the longest bound of the whole chunk.
     pub whole: usize,
+    /// For each data page: the length of its longest bound.
     pub pages: Vec<usize>,
 }
 
@@ -55,18 +62,17 @@ pub struct ChunkMeasure {
     pub column: ColumnDescPtr,
     pub order: Order,
     pub pages: Vec<PageMeasure>,
-    /// The bounds of all pages so far. Long values are cut to what a comparison needs, because a few bytes of a file
-    /// can stand for long values in every page.
+    /// The bounds of all pages so far. Long values are cut to the prefix that a comparison needs (`measure_values`).
     pub bounds: Option<(OrderedValue, OrderedValue)>,
     declared_bounds: BoundLengths,
-    /// The bytes of all byte arrays so far.
+    /// The total length of all byte arrays so far, in bytes.
     pub bytes: u64,
     pub dictionary: Option<Dictionary>,
     /// The first error. The decoder continues regardless.
     pub fault: Option<Fault>,
     /// The levels of a column that is nested, or that shares an optional group with a neighbour.
     pub nested: Option<NestedLevels>,
-    /// The rows as dictionary indices, if the column is read by them.
+    /// The rows as dictionary indices, if the column is read as indices.
     pub row_indices: Option<RowIndices>,
     filter: Option<BloomFilter>,
     /// Whether the dictionary records which of its values rows use.
@@ -148,7 +154,7 @@ impl ChunkMeasure {
         if let Some(nested) = &mut self.nested
             && nested.add(repetition, definition, measure.entries).is_none()
         {
-            return Err(self.ambiguous("levels that continue only lists with elements", "different ones"));
+            return Err(self.ambiguous("levels without further entries of null or empty lists", "different ones"));
         }
         // An entry with repetition level 0 begins a row. An entry with the highest definition level has a value.
         measure.rows = measure.repetition[0];
@@ -197,11 +203,11 @@ impl ChunkMeasure {
                 return Err(self.ambiguous("as many bytes as the values have", "another number"));
             }
             // Other decoders read overlong numbers and empty runs differently.
-            let is_one_form = match encoding {
+            let is_read_alike = match encoding {
                 Encoding::RLE => has_boolean_runs(&data, measure.present),
-                _ => deltas::has_one_form(&data, encoding, self.column.physical_type(), measure.present),
+                _ => deltas::is_read_alike(&data, encoding, self.column.physical_type(), measure.present),
             };
-            if !data.is_empty() && !is_one_form {
+            if !data.is_empty() && !is_read_alike {
                 return Err(self.ambiguous("runs and deltas that every reader decodes alike", "different ones"));
             }
             let data = decode_to_plain(&self.column, data, encoding, measure.present)
@@ -226,7 +232,7 @@ impl ChunkMeasure {
         Ok(())
     }
 
-    /// The bytes of a value; 0 for booleans and byte arrays.
+    /// The length of a value in bytes; 0 for booleans and byte arrays.
     fn width(&self) -> usize {
         match self.column.physical_type() {
             Physical::BOOLEAN | Physical::BYTE_ARRAY => 0,
@@ -272,7 +278,8 @@ impl ChunkMeasure {
         Ok(summary)
     }
 
-    /// Measures plain values, which must be exactly `count`.
+    /// Measures `count` plain values. Refuses data that ends earlier. Also refuses data behind the last value, except
+    /// behind booleans.
     fn measure_plain(&self, data: &[u8], count: u64) -> Result<ValueSummary> {
         let other_count = || self.ambiguous("as many values as the levels count", "another number");
         let count = usize::try_from(count).map_err(|_| other_count())?;
@@ -395,7 +402,7 @@ impl ChunkMeasure {
     }
 }
 
-/// Whether a page has `count` booleans, in runs after their length in bytes.
+/// Whether the data has `count` booleans in the encoding RLE: the size of the runs in four bytes, and then the runs.
 fn has_boolean_runs(data: &[u8], count: u64) -> bool {
     let Some((length, rest)) = data.split_first_chunk::<4>() else { return false };
     let Some(runs) = rest.get(..u32::from_le_bytes(*length) as usize) else { return false };

@@ -2,7 +2,7 @@
 
 use crate::parquet::format::pages::{chunk_end, chunk_start};
 use crate::parquet::format::thrift::{Scan, TRUE};
-use crate::parquet::format::thrift_form::{Binary, Bool, EMPTY, Int, Kind, List, Long, Struct, Union, has_one_form};
+use crate::parquet::format::thrift_form::{Binary, Bool, EMPTY, Int, Kind, List, Long, Struct, Union, is_unambiguous};
 use crate::parquet::guard::footer_limits::SCHEMA_ELEMENTS_MAX;
 use bytes::Bytes;
 use parquet::file::metadata::ColumnChunkMetaData;
@@ -13,8 +13,9 @@ use parquet::file::metadata::ColumnChunkMetaData;
 pub struct Statistics<'a> {
     /// `min` and `max`, which are deprecated.
     pub old: [Option<&'a [u8]>; 2],
-    /// `min_value` and `max_value`, and whether each is exact.
+    /// `min_value` and `max_value`.
     pub bounds: [Option<&'a [u8]>; 2],
+    /// Whether `min_value` is exact, and whether `max_value` is.
     pub exact: [Option<bool>; 2],
     pub nulls: Option<i64>,
     pub distinct: Option<i64>,
@@ -41,7 +42,7 @@ pub struct ChunkMetadata<'a> {
     pub codec: i64,
     pub statistics: Statistics<'a>,
     pub has_statistics: bool,
-    /// Page type, encoding and number of pages.
+    /// Each entry has a page type, an encoding, and the number of pages with both.
     pub encoding_stats: Option<Vec<[i64; 3]>>,
     pub bloom: DeclaredRange,
     pub sizes: Sizes,
@@ -51,12 +52,15 @@ pub struct ChunkMetadata<'a> {
     pub column_index: DeclaredRange,
 }
 
-/// The struct `SizeStatistics`: the unencoded bytes of byte arrays, and how many entries have each repetition and
-/// definition level. An empty histogram is not a claim, because writers omit a histogram without information.
+/// The struct `SizeStatistics` of the format.
 #[derive(Debug, Default)]
 pub struct Sizes {
+    /// The total length of byte arrays in bytes, before encoding.
     pub bytes: Option<i64>,
+    /// A histogram: how many entries have each repetition level. An empty histogram is not a claim, because writers
+    /// omit a histogram without information.
     pub repetition: Vec<i64>,
+    /// The same for definition levels.
     pub definition: Vec<i64>,
 }
 
@@ -93,13 +97,16 @@ pub struct PageMetadata<'a> {
     /// Whether a dictionary is declared as sorted.
     pub sorted: bool,
     pub statistics: Statistics<'a>,
-    /// The decompressed size, and the size in the file.
+    /// The decompressed size of the body.
     pub size: i64,
+    /// The size of the body in the file.
     pub body_size: usize,
     pub values: i64,
-    /// For a version 2 page: the bytes of its levels, and whether its values are compressed.
+    /// For a version 2 page: the bytes of its definition levels.
     pub definition_size: i64,
+    /// For a version 2 page: the bytes of its repetition levels.
     pub repetition_size: i64,
+    /// For a version 2 page: whether its values are compressed.
     pub is_compressed: bool,
     pub start: usize,
     pub end: usize,
@@ -114,7 +121,7 @@ pub struct ColumnIndex<'a> {
     /// `BoundaryOrder` of the format.
     pub order: i64,
     pub nulls: Option<Vec<i64>>,
-    /// The histograms of all pages, one after the other.
+    /// The histograms of repetition levels of all pages, one after the other; `definition` alike.
     pub repetition: Vec<i64>,
     pub definition: Vec<i64>,
 }
@@ -141,13 +148,13 @@ const OFFSET_INDEX: Kind = Struct(&[(1, List(&Struct(&[(1, Long), (2, Int), (3, 
 /// A union whose only known member has the id 1.
 const ONE_MEMBER: Kind = Union(&[(1, EMPTY)]);
 const BLOOM: Kind = Struct(&[(1, Int), (2, ONE_MEMBER), (3, ONE_MEMBER), (4, ONE_MEMBER)]);
-/// Parsed lists take more memory than their bytes, so their lengths are limited.
+/// The most key-value pairs. A parsed list takes more memory than its bytes in the file, so list lengths are limited.
 const KEYS_MAX: usize = 100_000;
 const ENCODINGS_MAX: usize = 64;
-/// No histogram has more levels, because no schema is as deep.
+/// The most levels of a histogram. No schema is so deep that its levels exceed this.
 const LEVELS_MAX: usize = 1_024;
 
-/// Parses a footer whose form was checked before.
+/// Parses a footer that `is_unambiguous` accepted before.
 pub fn read_file(footer: &[u8]) -> Option<FileMetadata<'_>> {
     let mut found = FileMetadata::default();
     Scan::new(footer, 0).each_field(|scan, id, _| {
@@ -309,12 +316,12 @@ pub fn read_page(data: &[u8], at: usize) -> Option<PageMetadata<'_>> {
     Some(found)
 }
 
-/// Parses a column index that fills these bytes. Returns `None` if it has another form, or lists that are far too long
-/// for this number of pages.
+/// Parses a column index that fills these bytes. Returns `None` if parsers may read it differently, or if its lists are
+/// far too long for this number of pages.
 pub fn read_column_index(data: &[u8], pages: usize) -> Option<ColumnIndex<'_>> {
     let most = (pages + 1) * LEVELS_MAX;
     let mut found = ColumnIndex { order: -1, ..ColumnIndex::default() };
-    scan_one_form(data, &COLUMN_INDEX)?.each_field(|scan, id, _| {
+    scan_unambiguous(data, &COLUMN_INDEX)?.each_field(|scan, id, _| {
         match id {
             1 => found.null_pages = read_list(scan, most, Scan::flag)?,
             2 => found.least = read_list(scan, most, Scan::binary)?,
@@ -334,7 +341,7 @@ pub fn read_column_index(data: &[u8], pages: usize) -> Option<ColumnIndex<'_>> {
 pub fn read_offset_index(data: &[u8], pages: usize) -> Option<OffsetIndex> {
     let most = (pages + 1) * LEVELS_MAX;
     let mut found = OffsetIndex::default();
-    scan_one_form(data, &OFFSET_INDEX)?.each_field(|scan, id, _| {
+    scan_unambiguous(data, &OFFSET_INDEX)?.each_field(|scan, id, _| {
         match id {
             1 => {
                 found.pages = read_list(scan, most, |scan| {
@@ -351,9 +358,10 @@ pub fn read_offset_index(data: &[u8], pages: usize) -> Option<OffsetIndex> {
     Some(found)
 }
 
-/// Parses the header of a bloom filter of the one known kind. Returns the size of the filter and of its header.
+/// Parses the header of a bloom filter. Returns the size of the filter, and the size of the header. Returns `None` if
+/// algorithm, hash or compression is not the one that the format defines.
 pub fn read_bloom_header(data: &[u8], at: usize) -> Option<(i64, usize)> {
-    if has_one_form(&mut Scan::new(data, at), &BLOOM) != Some(true) {
+    if is_unambiguous(&mut Scan::new(data, at), &BLOOM) != Some(true) {
         return None;
     }
     let (mut size, mut known, mut scan) = (-1, 0, Scan::new(data, at));
@@ -375,12 +383,12 @@ pub fn read_bloom_header(data: &[u8], at: usize) -> Option<(i64, usize)> {
 }
 
 /// Returns a scan of the bytes if they are exactly one struct that every parser reads alike.
-fn scan_one_form<'a>(data: &'a [u8], kind: &Kind) -> Option<Scan<'a>> {
+fn scan_unambiguous<'a>(data: &'a [u8], kind: &Kind) -> Option<Scan<'a>> {
     let mut scan = Scan::new(data, 0);
-    (has_one_form(&mut scan, kind)? && scan.at == data.len()).then(|| Scan::new(data, 0))
+    (is_unambiguous(&mut scan, kind)? && scan.at == data.len()).then(|| Scan::new(data, 0))
 }
 
-/// Reads a struct of numbers: the field with id 1 into the first place, and so on.
+/// Reads a struct of numbers: the field with id 1 into `into[0]`, the field with id 2 into `into[1]`, and so on.
 fn read_integers(scan: &mut Scan<'_>, into: &mut [i64]) -> Option<()> {
     scan.each_field(|scan, id, _| {
         let Some(place) = usize::try_from(id - 1).ok().and_then(|at| into.get_mut(at)) else { return Some(false) };
@@ -395,8 +403,8 @@ fn read_list<'a, T>(
     mut read_element: impl FnMut(&mut Scan<'a>) -> Option<T>,
 ) -> Option<Vec<T>> {
     let length = scan.short_list(most)?;
-    // Memory is not reserved for the declared length, which may be a lie. Each element takes at least a byte of the
-    // file.
+    // Memory is not reserved for the declared length, which may be wrong. It grows with the elements that are read, and
+    // each element takes at least a byte of the file.
     let mut found = Vec::new();
     for _ in 0..length {
         found.push(read_element(scan)?);

@@ -1,4 +1,4 @@
-//! Delta encodings: checks that they have one form, and sums lengths before a decoder allocates memory for them.
+//! Delta encodings: checks that all readers decode them alike, and sums lengths before a decoder allocates memory.
 
 use crate::parquet::format::runs::{BLOCK, next_block};
 use parquet::basic::{Encoding, Type as Physical};
@@ -10,9 +10,9 @@ const LONG_WIDTH_MAX: u8 = 64;
 /// Java reads the counts of the header as signed 32-bit numbers, and overflows for larger ones.
 const COUNTED_MAX: u64 = i32::MAX as u64;
 
-/// Whether delta-encoded values have their one accepted form: every varint as short as possible, and exactly `count`
-/// values. True for other encodings.
-pub fn has_one_form(data: &[u8], encoding: Encoding, physical: Physical, count: u64) -> bool {
+/// Whether all readers decode these delta-encoded values alike: every varint is as short as possible, and there are
+/// exactly `count` values. True for other encodings.
+pub fn is_read_alike(data: &[u8], encoding: Encoding, physical: Physical, count: u64) -> bool {
     let found = match encoding {
         Encoding::DELTA_BINARY_PACKED if physical == Physical::INT32 => find_end(data, count, WIDTH_MAX),
         Encoding::DELTA_BINARY_PACKED => find_end(data, count, LONG_WIDTH_MAX),
@@ -25,8 +25,8 @@ pub fn has_one_form(data: &[u8], encoding: Encoding, physical: Physical, count: 
     found.is_some()
 }
 
-/// Finds the end of `count` numbers in the encoding DELTA_BINARY_PACKED. Returns `None` if they do not have their one
-/// form.
+/// Finds the end of `count` numbers in the encoding DELTA_BINARY_PACKED. Returns `None` if there is another number of
+/// them, or if readers may decode them differently.
 fn find_end(data: &[u8], count: u64, width_max: u8) -> Option<usize> {
     let mut reader = Reader { data, at: 0 };
     let header = read_header(&mut reader).filter(|header| header.count == count)?;
@@ -35,7 +35,7 @@ fn find_end(data: &[u8], count: u64, width_max: u8) -> Option<usize> {
 }
 
 /// The sum of lengths in the encoding DELTA_BINARY_PACKED, and where they end. Returns `None` if they cannot be read,
-/// are more than `most`, or include a negative one.
+/// are more than `most`, or include a negative length.
 pub fn sum_lengths(data: &[u8], most: u64) -> Option<(u64, usize)> {
     let mut reader = Reader { data, at: 0 };
     let header = read_header(&mut reader).filter(|header| header.count <= most)?;
@@ -50,11 +50,13 @@ pub fn sum_lengths(data: &[u8], most: u64) -> Option<(u64, usize)> {
 
 /// The header before the blocks of differences.
 pub struct Header {
-    /// Miniblocks per block, and numbers per miniblock.
+    /// The number of miniblocks in a block.
     miniblocks: u64,
+    /// The number of differences in a miniblock.
     numbers: u64,
-    /// The number of all numbers, and the first of them.
+    /// The number of all values.
     pub count: u64,
+    /// The first value. It is stored here, before the differences.
     pub first: i64,
 }
 
@@ -188,36 +190,34 @@ mod tests {
         }
     }
 
-    fn is_one_form(data: &[u8], count: u64) -> bool {
-        has_one_form(data, Encoding::DELTA_BINARY_PACKED, Physical::INT64, count)
+    fn is_alike(data: &[u8], count: u64) -> bool {
+        is_read_alike(data, Encoding::DELTA_BINARY_PACKED, Physical::INT64, count)
     }
 
     #[test]
-    fn differences_have_one_form() {
+    fn differences_are_read_alike() {
         let data = [128, 1, 4, 3, 10, 1, 2, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0];
-        assert!(
-            is_one_form(&data, 3) && !is_one_form(&data, 2) && !is_one_form(&data, 4) && !is_one_form(&data[..17], 3)
-        );
+        assert!(is_alike(&data, 3) && !is_alike(&data, 2) && !is_alike(&data, 4) && !is_alike(&data[..17], 3));
         // Without values there is no block. Bytes behind the last value are ignored.
-        assert!(is_one_form(&[128, 1, 4, 0, 0], 0) && is_one_form(&[128, 1, 4, 1, 10, 255], 1));
+        assert!(is_alike(&[128, 1, 4, 0, 0], 0) && is_alike(&[128, 1, 4, 1, 10, 255], 1));
         // A block size of 128 + 2^39, which Java reads as 128; then numbers with one byte too many.
-        assert!(!is_one_form(&[128, 129, 128, 128, 128, 16, 1, 1, 0], 1));
+        assert!(!is_alike(&[128, 129, 128, 128, 128, 16, 1, 1, 0], 1));
         for at in [1, 3, 4, 5] {
             let mut longer = data.to_vec();
             longer[at] |= 128;
             longer.insert(at + 1, 0);
-            assert!(!is_one_form(&longer, 3), "{at}");
+            assert!(!is_alike(&longer, 3), "{at}");
         }
         // The least 64-bit number has ten bytes; a further bit beyond them is refused.
         let least = [&[128, 1, 4, 1][..], &[255; 9], &[1]].concat();
         let beyond = [&[128, 1, 4, 1][..], &[255; 9], &[3]].concat();
-        assert!(is_one_form(&least, 1) && !is_one_form(&beyond, 1));
+        assert!(is_alike(&least, 1) && !is_alike(&beyond, 1));
     }
 
     #[test]
-    fn both_lengths_of_a_text_have_one_form() {
+    fn both_lengths_of_a_text_are_read_alike() {
         let (one, longer) = ([128, 1, 4, 1, 0], [128, 1, 4, 1, 128, 0]);
-        let texts = |data: &[&[u8]]| has_one_form(&data.concat(), Encoding::DELTA_BYTE_ARRAY, Physical::BYTE_ARRAY, 1);
+        let texts = |data: &[&[u8]]| is_read_alike(&data.concat(), Encoding::DELTA_BYTE_ARRAY, Physical::BYTE_ARRAY, 1);
         assert!(texts(&[&one, &one]) && !texts(&[&one, &longer]) && !texts(&[&longer, &one]) && !texts(&[&one]));
     }
 }

@@ -31,16 +31,19 @@ pub fn chunk_end(data: &Bytes, column: &ColumnChunkMetaData) -> Option<usize> {
 pub struct PageHeader {
     /// `PageType` of the format.
     pub kind: i64,
-    /// The decompressed size, and the size in the file.
+    /// The decompressed size of the body.
     pub size: u64,
+    /// The size of the body in the file.
     pub compressed: u64,
-    /// For a version 2 page: whether its values are compressed, and the bytes of levels before them.
+    /// For a version 2 page: whether its values are compressed.
     pub is_compressed: bool,
+    /// For a version 2 page: the bytes of levels before its values.
     pub levels_size: u64,
     pub values: u64,
     pub encoding: i64,
-    /// For a version 1 page: how the levels are encoded.
+    /// For a version 1 page: how the definition levels are encoded.
     pub definition_encoding: i64,
+    /// For a version 1 page: how the repetition levels are encoded.
     pub repetition_encoding: i64,
     /// Whether the header has the fields of its page type, and of no other type.
     pub is_consistent: bool,
@@ -48,7 +51,8 @@ pub struct PageHeader {
     pub end: usize,
 }
 
-/// Reads the page header at position `at`. Returns `None` if it cannot be read, or if the page leaves the data.
+/// Reads the page header at position `at`. Returns `None` if it cannot be read, or if the page ends after
+/// the data.
 pub fn read_page_header(data: &[u8], at: usize) -> Option<PageHeader> {
     let mut scan = Scan::new(data, at);
     let (mut kind, mut size, mut compressed, mut values, mut encoding) = (0, 0, 0, 0, 0);

@@ -2,8 +2,8 @@
 
 /// How many packed numbers are decoded at a time.
 pub const BLOCK: usize = 64;
-/// The bytes of a block of the widest numbers, plus the eight bytes that are read at the start of the last number.
-/// Shorter blocks are copied into a buffer of this size.
+/// The bytes of a block of the widest numbers, plus eight, because `unpack_block` reads up to eight bytes past the
+/// block. Blocks without eight bytes behind them are copied into a buffer of this size.
 const ROOM: usize = BLOCK / 8 * 32 + 8;
 /// Java counts numbers and bits in signed 32-bit integers, and overflows silently.
 const COUNTED_MAX: u64 = i32::MAX as u64;
@@ -12,7 +12,7 @@ const COUNTED_MAX: u64 = i32::MAX as u64;
 pub enum Run<'a> {
     /// One number, and how often it repeats.
     Same(u32, u64),
-    /// This many numbers, packed with the bit width.
+    /// Packed numbers, and how many of them to use.
     Packed(&'a [u8], u64),
 }
 
@@ -42,8 +42,8 @@ pub fn next_run<'a>(data: &mut &'a [u8], width: u32, left: u64) -> Option<Run<'a
     Some(Run::Packed(packed, left.min(length * 8)))
 }
 
-/// Gives `count` numbers to `each` in order: a block of numbers that occur once each, or one number and its
-/// repetitions. Returns `None` if they cannot be read.
+/// Gives `count` numbers to `each` in order. A call gets a block of numbers that occur once each, or one number with
+/// how often it repeats. Returns `None` if the numbers cannot be read.
 pub fn each_block(
     mut data: &[u8],
     width: u32,
@@ -72,7 +72,7 @@ pub fn is_padded_below(mut data: &[u8], width: u32, count: u64, end: usize) -> b
     while left > 0 {
         match next_run(&mut data, width, left) {
             Some(Run::Packed(packed, run)) if run == left => {
-                // Of the groups of eight after the full ones, `used` numbers count, and the others are padding.
+                // After the groups of eight that are used in full, `used` numbers are used, and all others are padding.
                 let (full_bytes, used) = ((run / 8) as usize * width as usize, (run % 8) as usize);
                 let rest = packed.get(full_bytes..).unwrap_or_default();
                 let (held, mut at) = (rest.len() * 8 / width as usize, 0);

@@ -10,7 +10,7 @@ pub struct Scan<'a> {
     pub is_ambiguous: bool,
 }
 
-/// Wire types of the compact protocol. A boolean field has its value as wire type.
+/// Wire types of the compact protocol. The value of a boolean field is its wire type.
 pub const TRUE: u8 = 1;
 pub const FALSE: u8 = 2;
 pub const BYTE: u8 = 3;
@@ -51,8 +51,8 @@ impl<'a> Scan<'a> {
         Some(byte)
     }
 
-    /// A varint in its shortest form. Of bits beyond 64, Java shifts some back to the front, and other readers drop
-    /// them. So such a number is ambiguous, like one with superfluous bytes.
+    /// A varint in its shortest form. A varint with superfluous bytes is ambiguous. So is a varint with bits beyond 64:
+    /// Java shifts some of these bits into the number, and other readers drop them.
     fn varint(&mut self) -> Option<u64> {
         let mut value = 0;
         for shift in (0..64).step_by(7) {
@@ -137,8 +137,8 @@ impl<'a> Scan<'a> {
         Scan::new(self.data, self.at).list_length()
     }
 
-    /// Reads the length of a list whose elements are kept. Returns `None` above `most`, because elements take far more
-    /// memory than bytes.
+    /// Reads the length of a list whose elements are kept. Returns `None` above `most`, because an element takes far
+    /// more memory than bytes of the file.
     pub fn short_list(&mut self, most: usize) -> Option<usize> {
         self.list_length().filter(|length| *length <= most)
     }

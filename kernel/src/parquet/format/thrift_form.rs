@@ -1,4 +1,4 @@
-//! Checks that the Thrift structures of a file have the one form that every parser reads alike.
+//! Checks that every parser reads the Thrift structures of a file alike.
 
 use crate::parquet::format::thrift::{BINARY, BYTE, FALSE, I16, I32, I64, LIST, STRUCT, Scan, TRUE};
 pub use Kind::{Binary, Bool, Byte, I16 as Short, I32 as Int, I64 as Long, List, Struct, Union};
@@ -126,41 +126,41 @@ impl Kind {
     }
 }
 
-/// Whether a struct or list has the one form that every parser reads alike: known fields have their wire types, and ids
-/// ascend. Returns `None` if it cannot be parsed.
-pub fn has_one_form(scan: &mut Scan<'_>, kind: &Kind) -> Option<bool> {
+/// Whether every parser reads this struct or list alike: known fields have their wire types, and ids ascend. Returns
+/// `None` if it cannot be parsed.
+pub fn is_unambiguous(scan: &mut Scan<'_>, kind: &Kind) -> Option<bool> {
     let (fields, most_fields) = match kind {
-        List(inner) => return list_has_one_form(scan, inner),
+        List(inner) => return is_list_unambiguous(scan, inner),
         Struct(fields) => (fields, usize::MAX),
         Union(fields) => (fields, 1),
         _ => return None,
     };
-    let (mut last, mut count, mut is_one_form) = (0, 0, true);
+    let (mut last, mut count, mut is_clear) = (0, 0, true);
     scan.each_field(|scan, id, wire| {
         // Ascending ids exclude repeated fields: some parsers use the first, others the last.
-        is_one_form &= id > last;
+        is_clear &= id > last;
         (last, count) = (id, count + 1);
         let Some((_, known)) = fields.iter().find(|(known, _)| *known == id) else { return Some(false) };
-        is_one_form &= known.wire_types().contains(&wire);
-        if is_one_form && matches!(known, List(_) | Struct(_) | Union(_)) {
-            is_one_form &= has_one_form(scan, known)?;
+        is_clear &= known.wire_types().contains(&wire);
+        if is_clear && matches!(known, List(_) | Struct(_) | Union(_)) {
+            is_clear &= is_unambiguous(scan, known)?;
             return Some(true);
         }
         Some(false)
     })?;
-    Some(is_one_form && count <= most_fields)
+    Some(is_clear && count <= most_fields)
 }
 
-fn list_has_one_form(scan: &mut Scan<'_>, inner: &Kind) -> Option<bool> {
+fn is_list_unambiguous(scan: &mut Scan<'_>, inner: &Kind) -> Option<bool> {
     let (length, wire) = scan.list()?;
-    let mut is_one_form = length == 0 || inner.wire_types().contains(&wire);
+    let mut is_clear = length == 0 || inner.wire_types().contains(&wire);
     for _ in 0..length {
         match inner {
-            Struct(_) | Union(_) if is_one_form => is_one_form &= has_one_form(scan, inner)?,
+            Struct(_) | Union(_) if is_clear => is_clear &= is_unambiguous(scan, inner)?,
             _ => scan.skip_element(wire)?,
         }
     }
-    Some(is_one_form)
+    Some(is_clear)
 }
 
 /// Where the footer begins, by the length at the file's end. Returns `None` if the file is too short for it.

@@ -52,13 +52,13 @@ fn skip_frame(data: &[u8]) -> Option<&[u8]> {
     rest.get(if descriptor & CHECKSUM == 0 { 0 } else { CHECKSUM_BYTES }..)
 }
 
-/// The window size that its byte encodes: an exponent and eighths.
+/// Decodes the window size: the high five bits are an exponent, and the low three bits are eighths to add.
 fn window_size(byte: u8) -> u64 {
     let base = 1_u64 << (WINDOW_LEAST_BITS + (byte >> 3));
     base + base / 8 * u64::from(byte & 7)
 }
 
-/// Reads the content size. A size of two bytes is stored less 256.
+/// Reads the content size. A size of two bytes is stored minus 256.
 fn read_content_size(bytes: &[u8]) -> Option<u64> {
     let mut whole = [0; 8];
     whole.get_mut(..bytes.len())?.copy_from_slice(bytes);

@@ -1,12 +1,13 @@
 //! Checks the annotations of schema elements, which say what the stored bytes mean. Some readers know only the
-//! deprecated annotations (`ConvertedType`), and others prefer the new ones (`LogicalType`). So where the new one is
-//! present, the deprecated one must be present too and mean the same, with a few exceptions. Of the deprecated ones,
-//! only timestamps need the new one beside them. And every reader must see the same leaves.
+//! deprecated annotations (`ConvertedType`), and others prefer the new annotations (`LogicalType`). So an element with
+//! a new annotation must also have the deprecated annotation of the same meaning, with a few exceptions. A
+//! deprecated annotation needs no new annotation beside it, except for timestamps. Every reader must also find the same
+//! leaves.
 
 use crate::error::{Fault, Result};
 use crate::parquet::format::thrift::{Scan, TRUE};
 
-/// `ConvertedType` of the format, with its last number.
+/// Numbers of `ConvertedType` in the format. This is the greatest; some others follow.
 const CONVERTED_LAST: i64 = 21;
 const UTF8: i64 = 0;
 const MAP: i64 = 1;
@@ -14,15 +15,17 @@ const MAP_KEY_VALUE: i64 = 2;
 const LIST: i64 = 3;
 const DECIMAL: i64 = 5;
 const DATE: i64 = 6;
-/// The first of the four unsigned integers, and of the four signed ones.
+/// The first of the four unsigned integers.
 const UINT_8: i64 = 11;
+/// The first of the four signed integers.
 const INT_8: i64 = 15;
 const JSON: i64 = 19;
-/// Some readers take these as bytes, others as text, which changes invalid UTF-8.
+/// Some readers take ENUM and BSON as bytes, others as text, which changes invalid UTF-8.
 const ENUM: i64 = 4;
 const BSON: i64 = 20;
-/// The deprecated annotations of times and timestamps, in milliseconds and in microseconds.
+/// The deprecated annotations of times: in milliseconds, and in microseconds.
 const TIMES: [i64; 2] = [7, 8];
+/// The deprecated annotations of timestamps: in milliseconds, and in microseconds.
 const TIMESTAMPS: [i64; 2] = [9, 10];
 /// `FieldRepetitionType` of the format.
 const REPEATED: i64 = 2;
@@ -38,15 +41,16 @@ const DECIMAL_MAX_BYTES: i64 = 16;
 #[derive(Debug, Default)]
 struct Element<'a> {
     physical: Option<i64>,
-    /// For values of a fixed length.
+    /// The length of values of a fixed length.
     length: i64,
     repetition: Option<i64>,
     name: &'a [u8],
     children: i64,
     /// The deprecated annotation.
     converted: Option<i64>,
-    /// For a decimal.
+    /// The scale of a decimal.
     scale: i64,
+    /// The precision of a decimal.
     precision: i64,
     /// The new annotation.
     logical: Option<Logical>,
@@ -59,7 +63,7 @@ struct Logical {
     kind: i16,
     scale: i64,
     precision: i64,
-    /// Whether a time is in UTC, or an integer is signed.
+    /// For a time or timestamp: whether it is in UTC. For an integer: whether it is signed.
     flag: bool,
     /// 1 is milliseconds, 2 microseconds, 3 nanoseconds.
     unit: i16,
@@ -67,8 +71,8 @@ struct Logical {
     bits: u8,
 }
 
-/// Refuses schema elements in which some readers would find other columns or types. The footer's form was checked
-/// before.
+/// Refuses schema elements in which some readers would find other columns or types. The footer must have passed
+/// `thrift_form::is_unambiguous`.
 pub fn require_annotations(footer: &[u8]) -> Result<()> {
     let mut refused = None;
     let scanned = Scan::new(footer, 0).each_field(|scan, id, _| {
@@ -86,7 +90,8 @@ pub fn require_annotations(footer: &[u8]) -> Result<()> {
     }
 }
 
-/// Checks all elements. The inner option is the first fault; the outer one is `None` if they cannot be parsed.
+/// Checks all elements. The inner option is the first fault. The outer option is `None` if the elements cannot be
+/// parsed.
 fn check_elements(scan: &mut Scan<'_>) -> Option<Option<Fault>> {
     let (count, _) = scan.list()?;
     // The open groups, each with the number of its children still to come.
@@ -130,7 +135,8 @@ fn read_element<'a>(scan: &mut Scan<'a>) -> Option<Element<'a>> {
     Some(found)
 }
 
-/// The inner option is `None` if the union is empty; the outer one if it cannot be parsed.
+/// Reads the union `LogicalType`. The inner option is `None` if the union is empty. The outer option is `None` if the
+/// union cannot be parsed.
 fn read_logical(scan: &mut Scan<'_>) -> Option<Option<Logical>> {
     let mut found = None;
     scan.each_field(|scan, kind, _| {
@@ -168,7 +174,7 @@ impl Element<'_> {
         match &self.logical {
             _ if !is_known => Some("an annotation of the format"),
             _ if !self.suits_physical_type() => Some("an annotation that suits the type"),
-            // DuckDB reads the deprecated timestamps as local ones; other engines read them as instants.
+            // DuckDB reads the deprecated timestamps as local timestamps; other engines read them as instants.
             None if self.converted.is_some_and(|old| TIMESTAMPS.contains(&old)) => {
                 Some("the new annotation beside the deprecated one")
             }
@@ -188,7 +194,8 @@ impl Element<'_> {
         }
     }
 
-    /// Whether the deprecated annotation fits the physical type, or a group. PyArrow and Polars do not read others.
+    /// Whether the deprecated annotation fits the physical type, or fits a group. PyArrow and Polars do not read a file
+    /// with another annotation.
     fn suits_physical_type(&self) -> bool {
         let Some(converted) = self.converted else { return true };
         // 7 to 10 are times and timestamps, 11 to 18 integers of 8 to 64 bits, and 21 is an interval.
@@ -208,10 +215,11 @@ impl Element<'_> {
         let only = |converted: i64| self.converted == Some(converted);
         let agrees_in_unit = |by_unit: [i64; 2]| {
             let old = usize::try_from(logical.unit - 1).ok().and_then(|unit| by_unit.get(unit)).copied();
-            // The deprecated times are in UTC. Some writers omit the annotation for local times.
+            // The deprecated times are in UTC. For local times some writers omit the deprecated
+            // annotation.
             self.converted == old || self.converted.is_none() && !logical.flag
         };
-        // Polars writes only the new annotation of an instant, and every engine uses it.
+        // Polars writes only the new annotation of an instant, and every engine uses the new annotation.
         let is_instant_alone = self.converted.is_none() && logical.flag;
         match logical.kind {
             1 => only(UTF8),

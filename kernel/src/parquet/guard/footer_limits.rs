@@ -17,28 +17,31 @@ pub const FOOTER_MAX_BYTES: usize = 67_108_864;
 pub const SCHEMA_ELEMENTS_MAX: usize = 100_000;
 /// A list or map of the table takes three levels of the file's schema.
 pub const SCHEMA_DEPTH_MAX: usize = 3 * NESTING_DEPTH_MAX + 1;
-/// The largest page and the dictionary of every column of a row group, in sum. This much is decompressed at one time.
+/// The most memory for pages at one time: the sum, over the columns of a row group, of the largest page and the
+/// dictionary.
 const PAGES_MAX_BYTES: u64 = 1_073_741_824;
 /// The format numbers row groups in 16 bits.
 const ROW_GROUPS_MAX: usize = 32_767;
-/// Pages of a row group; some bytes are kept for each.
+/// The most pages of a row group, because some bytes are kept for each page.
 const PAGES_MAX: u64 = 1_000_000;
 /// `Encoding` of the format.
 const DELTA_LENGTH_BYTE_ARRAY: i64 = 6;
 const DELTA_BYTE_ARRAY: i64 = 7;
-/// The memory for a dictionary value, beside the value itself.
+/// The memory for one dictionary value, in addition to the value itself.
 const DICTIONARY_VALUE_BYTES: u64 = 16;
 /// A variant may take this many times its bytes while it is decoded, if its names and fields have one byte each.
 const VARIANT_GROWTH: u64 = 16;
-/// Limits on the elements of all lists and maps of a file, and on the bytes of all its byte arrays (texts and others).
-/// A few bytes of a file can stand for any number of both. A file with many rows may have more, in proportion to its
-/// rows.
+/// The most elements in all lists and maps of a file. A few bytes of a file can stand for any number of elements.
 const ELEMENTS_MAX: u64 = 1 << 32;
+/// A file with many rows may have this many elements per row, if that is more than `ELEMENTS_MAX`.
 const ELEMENTS_PER_ROW: u64 = 1_024;
+/// The most bytes in all byte arrays (texts and others) of a file, when they are decoded.
 const TEXTS_MAX_BYTES: u64 = 1 << 38;
+/// A file with many rows may have this many bytes per row, if that is more than `TEXTS_MAX_BYTES`.
 const TEXT_BYTES_PER_ROW: u64 = 65_536;
-/// Limits on the batches in which a file is decoded.
+/// The most bytes of a batch in which a file is decoded, unless a single row has more.
 const BATCH_MAX_BYTES: u64 = 67_108_864;
+/// The most rows of a batch.
 const BATCH_MAX_ROWS: u64 = 16_384;
 
 /// Refuses a footer beyond the limits, and encrypted files. The depth of the schema is limited, because decoders
@@ -90,7 +93,7 @@ pub fn check_footer(data: &[u8]) -> Result<()> {
 }
 
 /// Checks the schema's elements, which are listed in order, each with its number of children. The inner option is a
-/// fault; the outer one is `None` if they cannot be parsed.
+/// fault. The outer option is `None` if the elements cannot be parsed.
 fn check_schema(scan: &mut Scan<'_>) -> Option<Option<Fault>> {
     let (count, kind) = scan.list()?;
     if count > SCHEMA_ELEMENTS_MAX {
@@ -140,7 +143,7 @@ pub fn require_elements(metadata: &ParquetMetaData) -> Result<()> {
     if elements > most { Err(too_large("number of elements", most, elements)) } else { Ok(()) }
 }
 
-/// Refuses a file with too many bytes of byte arrays (texts and others). `bytes` were counted so far.
+/// Refuses a file with too many bytes of byte arrays (texts and others). `bytes` is their number so far.
 pub fn require_texts(metadata: &ParquetMetaData, bytes: u64) -> Result<()> {
     let most = texts_max(count_rows(metadata));
     if bytes > most { Err(too_large("number of bytes of text", most, bytes)) } else { Ok(()) }
@@ -169,7 +172,7 @@ pub fn choose_batch_rows(data: &Bytes, metadata: &ParquetMetaData) -> Result<usi
 }
 
 /// Estimates the memory of one row of the group, from the average number of elements per row. If all elements together
-/// need too much memory, the longest row counts. Refuses pages and rows beyond the limits.
+/// need too much memory, the elements of the longest row are counted instead. Refuses pages and rows beyond the limits.
 fn estimate_row_bytes(data: &Bytes, group: &RowGroupMetaData) -> Result<u64> {
     let chunks =
         group.columns().iter().map(|column| measure_chunk(data, group, column)).collect::<Result<Vec<ChunkSizes>>>()?;
@@ -186,7 +189,7 @@ fn estimate_row_bytes(data: &Bytes, group: &RowGroupMetaData) -> Result<u64> {
     if page_count > PAGES_MAX {
         return Err(too_large("row group's number of pages", PAGES_MAX, page_count));
     }
-    // The bytes of all elements of lists and maps, and the bytes of a value of each column.
+    // `nested`: the bytes of all elements of lists and maps. `widths`: for each column, the bytes of a value.
     let (mut nested, mut widths) = (0_u64, Vec::with_capacity(chunks.len()));
     for (column, chunk) in group.columns().iter().zip(&chunks) {
         let longest = if chunk.dictionary > 0 { longest_dictionary_value(data, group, column)? } else { 0 };
@@ -227,11 +230,13 @@ fn values_per_row(group: &RowGroupMetaData, column: &ColumnChunkMetaData) -> u64
 /// The page sizes of one column in one row group.
 #[derive(Default)]
 struct ChunkSizes {
+    /// The number of pages.
     pages: u64,
-    /// The memory of the largest data page, and of the dictionary.
+    /// The memory of the largest data page.
     largest: u64,
+    /// The memory of the dictionary.
     dictionary: u64,
-    /// The average size of a value in a page, in bytes; the largest of all pages.
+    /// The average bytes of a value in a page, for the page with the greatest average.
     densest: u64,
 }
 
@@ -243,7 +248,7 @@ impl ChunkSizes {
 }
 
 /// Measures the pages of a column chunk by their headers. Refuses headers that cannot be read or are ambiguous, and
-/// pages larger than they declare.
+/// pages larger than their declared size.
 fn measure_chunk(data: &Bytes, group: &RowGroupMetaData, column: &ColumnChunkMetaData) -> Result<ChunkSizes> {
     let path = || column.column_path().string();
     let end = chunk_end(data, column).ok_or_else(|| unreadable(&path(), "a column outside the file"))?;

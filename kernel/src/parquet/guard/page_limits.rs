@@ -23,7 +23,7 @@ const GZIP_RATIO_MAX: u64 = 1_032;
 const BROTLI_BUFFER_BYTES: usize = 4_096;
 
 /// Whether a page decompresses to at most its declared size. Only gzip, Brotli and LZ4 are checked: with other codecs
-/// the decoder itself stops there.
+/// the decoder itself stops at the declared size.
 pub fn fits_declared_size(page: &PageHeader, codec: Compression, data: &[u8]) -> bool {
     let declared = page.size.saturating_sub(page.levels_size);
     if !page.is_compressed || declared == 0 {

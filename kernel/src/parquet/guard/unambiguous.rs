@@ -7,7 +7,7 @@ use crate::parquet::format::pages::{
     read_page_header,
 };
 use crate::parquet::format::thrift::{Scan, physical_number};
-use crate::parquet::format::thrift_form::{FILE, MAGIC_BYTES, PAGE, TRAILER_BYTES, footer_start, has_one_form};
+use crate::parquet::format::thrift_form::{FILE, MAGIC_BYTES, PAGE, TRAILER_BYTES, footer_start, is_unambiguous};
 use crate::parquet::format::zstd_frames;
 use crate::parquet::guard::annotations::require_annotations;
 use crate::parquet::guard::footer_limits::SCHEMA_DEPTH_MAX;
@@ -42,7 +42,7 @@ struct DeclaredColumn {
     is_encrypted: bool,
 }
 
-/// Reads the row groups of a footer whose form was checked before.
+/// Reads the row groups of a footer that `is_unambiguous` accepted before.
 fn read_groups(footer: &[u8]) -> Option<Vec<DeclaredGroup>> {
     let mut found = Vec::new();
     Scan::new(footer, 0).each_field(|scan, id, _| {
@@ -104,7 +104,7 @@ fn read_column(scan: &mut Scan<'_>) -> Option<DeclaredColumn> {
 pub fn require_unambiguous(data: &Bytes, metadata: &ParquetMetaData) -> Result<()> {
     let start = footer_start(data).ok_or_else(|| ambiguous("", "a footer", "none"))?;
     let footer = &data[start..data.len() - TRAILER_BYTES];
-    if has_one_form(&mut Scan::new(footer, 0), &FILE) != Some(true) {
+    if is_unambiguous(&mut Scan::new(footer, 0), &FILE) != Some(true) {
         return Err(ambiguous(
             "",
             "a footer with its fields in ascending order, each once, with their types",
@@ -137,7 +137,7 @@ fn require_names(path: &str, element: &Element) -> Result<()> {
         return Ok(());
     }
     if is_map(element) && element.get_fields().iter().any(|entry| !has_required_key(entry)) {
-        return Err(ambiguous(path, "a map of required keys", "one of optional keys"));
+        return Err(ambiguous(path, "a map of required keys", "a map of optional keys"));
     }
     for child in element.get_fields() {
         let child_path = join_path(path, child.name());
@@ -196,14 +196,14 @@ fn require_pages(data: &Bytes, group: &RowGroupMetaData, column: &ColumnChunkMet
     let refuse = |expected: &str, got: &str| ambiguous(&place, expected, got);
     let (start, first) = (chunk_start(column), usize::try_from(column.data_page_offset()).unwrap_or(0));
     let end = chunk_end(data, column).ok_or_else(|| refuse("pages inside the file", "different ones"))?;
-    // No reader reads a row group without rows, and writers leave any offset there.
+    // A row group without rows may have any offset: no reader reads such a row group, and writers differ.
     let has_dictionary = column.dictionary_page_offset().is_some() && group.num_rows() != 0;
     if start < MAGIC_BYTES && group.num_rows() != 0 || has_dictionary && start >= first {
         return Err(refuse("a dictionary before the data", "another order"));
     }
     let (mut at, mut values, mut pages) = (start, 0_u64, 0_u64);
     while at < end {
-        if has_one_form(&mut Scan::new(&data[..end], at), &PAGE) != Some(true) {
+        if is_unambiguous(&mut Scan::new(&data[..end], at), &PAGE) != Some(true) {
             return Err(refuse(
                 "a page header with its fields in ascending order, each once, with their types",
                 "a different one",

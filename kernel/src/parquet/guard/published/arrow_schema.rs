@@ -83,7 +83,7 @@ fn require_same_type(path: &str, declared: &DataType, own: &DataType) -> Result<
         }
         (Map(declared, _), Map(own, _)) => return require_same_entries(path, declared, own),
         (Utf8 | LargeUtf8 | Utf8View, Utf8) | (Binary | LargeBinary | BinaryView, Binary) => true,
-        // No reader takes the unit from here, and writers that truncate nanoseconds leave it unchanged.
+        // No reader takes the unit from here. Writers that truncate nanoseconds leave the declared unit unchanged.
         (Timestamp(_, declared), Timestamp(_, own)) => match (declared, own) {
             (Some(zone), Some(_)) => UTC.contains(&zone.as_ref()),
             (declared, own) => declared.is_none() && own.is_none(),

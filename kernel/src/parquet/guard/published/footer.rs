@@ -174,7 +174,7 @@ fn require_all_or_no_ordinals(layouts: &[Layout]) -> Result<()> {
     if layouts.windows(2).all(|pair| pair[0].ordinal.is_some() == pair[1].ordinal.is_some()) {
         return Ok(());
     }
-    Err(ambiguous("", "one of every row group, or of none", "of some").of_claim("ordinal", None))
+    Err(ambiguous("", "an ordinal in every row group or in none", "in some").of_claim("ordinal", None))
 }
 
 /// Requires scale and precision together. Polars does not read a schema in which an element has only one of them.
@@ -197,10 +197,10 @@ fn require_scales(footer: &[u8]) -> Result<()> {
     if scanned.is_some() && !has_only_one {
         return Ok(());
     }
-    Err(ambiguous("", "scale and precision, or neither", "one of them"))
+    Err(ambiguous("", "scale and precision, or neither", "only one of them"))
 }
 
-/// Refuses GeoParquet's key: DuckDB reads the binary columns that it names as geometries.
+/// Refuses GeoParquet's key, because DuckDB reads the binary columns that the key names as geometries.
 pub fn require_no_geo_key(metadata: &ParquetMetaData) -> Result<()> {
     let mut pairs = metadata.file_metadata().key_value_metadata().into_iter().flatten();
     if pairs.any(|pair| pair.key == "geo") {
@@ -217,7 +217,7 @@ pub fn require_filterable(table_fields: &[Field], metadata: &ParquetMetaData) ->
         let info = column.self_type().get_basic_info();
         let Some((path, kind)) = info.has_id().then(|| types.get(&info.id())).flatten() else { continue };
         match kind {
-            // PyIceberg casts a filter's value to the file's type, and fails if that has fewer digits.
+            // PyIceberg casts a filter's value to the file's type, and fails if the file's type has fewer digits.
             Type::Decimal { precision, .. } if i32::from(*precision) != column.type_precision() => {
                 let got = format!("a decimal of {} digits", column.type_precision());
                 return Err(Fault::new("cast_refused", path, kind.to_string(), got));

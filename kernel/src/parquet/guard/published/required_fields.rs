@@ -34,7 +34,7 @@ const FILE: RequiredFields = RequiredFields {
     inside: &[(2, &SCHEMA_ELEMENT), (4, &GROUP), (5, &FILE_KEY_VALUE)],
 };
 
-/// Refuses a footer that lacks a field of `FILE`. The footer's form was checked before.
+/// Refuses a footer that lacks a required field (`FILE`). The footer has passed `thrift_form::is_unambiguous`.
 pub fn require_fields(footer: &[u8]) -> Result<()> {
     let mut lacking = None;
     check_struct(&mut Scan::new(footer, 0), &FILE, &mut lacking);
