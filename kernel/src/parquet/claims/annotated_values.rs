@@ -102,7 +102,7 @@ pub fn require_range(
     Err(Fault::new("parquet_ambiguous", path, expected, "different ones"))
 }
 
-/// The range of the annotation, if the physical type has a larger one.
+/// The range of the annotated type, if the physical type has a larger range.
 fn annotation_range(column: &ColumnDescriptor) -> Option<(i256, i256)> {
     let digits = match (column.logical_type_ref(), column.converted_type()) {
         (Some(LogicalType::Decimal(_)), _) | (_, ConvertedType::DECIMAL) => Some(column.type_precision()),

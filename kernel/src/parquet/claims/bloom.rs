@@ -1,4 +1,5 @@
-//! Parquet's bloom filters: split blocks of 256 bits, by XXH64 of a value's plain bytes.
+//! Parquet's bloom filters. A filter is a list of blocks of 256 bits. The XXH64 hash of a value's plain bytes selects
+//! one block, and eight bits in this block.
 
 use crate::parquet::ordered_value::Order;
 use bytes::Bytes;
@@ -6,7 +7,7 @@ use parquet::basic::Type as Physical;
 use parquet::schema::types::ColumnDescriptor;
 use twox_hash::XxHash64;
 
-/// 128 MiB. Readers allocate memory for the whole filter.
+/// A filter has at most 128 MiB, because readers allocate memory for the whole filter.
 const FILTER_MAX_BYTES: usize = 134_217_728;
 const BLOCK_BYTES: usize = 32;
 /// The constants of the format that select one bit in each of a block's eight words.
@@ -18,7 +19,7 @@ const SALTS: [u32; 8] =
 pub struct BloomFilter(Bytes);
 
 impl BloomFilter {
-    /// Returns `None` unless these are whole blocks, at least one and at most as many as readers accept.
+    /// Returns `None` if there is no block, if the last block is not whole, or if the filter is too large for readers.
     pub fn new(blocks: Bytes) -> Option<BloomFilter> {
         let size = blocks.len();
         (size.is_multiple_of(BLOCK_BYTES) && (BLOCK_BYTES..=FILTER_MAX_BYTES).contains(&size))
@@ -44,8 +45,8 @@ impl BloomFilter {
     }
 }
 
-/// Whether readers look up the bytes as they are stored. Of decimals in bytes (not of those in INT32 or INT64), Iceberg
-/// looks up the shortest bytes that their number of digits needs.
+/// Whether readers look up a value by the bytes that are stored. A decimal that is stored as a byte array is different:
+/// Iceberg looks it up with the width that the column's number of digits needs, whatever width is stored.
 pub fn is_looked_up_by_stored_bytes(column: &ColumnDescriptor) -> bool {
     if Order::of_column(column) != Order::Decimal {
         return true;
@@ -53,7 +54,7 @@ pub fn is_looked_up_by_stored_bytes(column: &ColumnDescriptor) -> bool {
     column.physical_type() == Physical::FIXED_LEN_BYTE_ARRAY && Some(column.type_length()) == needed_bytes(column)
 }
 
-/// The bytes that a decimal with the column's number of digits needs.
+/// The width in bytes that a decimal with the column's number of digits needs.
 fn needed_bytes(column: &ColumnDescriptor) -> Option<i32> {
     let greatest = 10_u128.checked_pow(u32::try_from(column.type_precision()).ok()?)? - 1;
     let sign_bit = 1;

@@ -23,7 +23,7 @@ use std::ops::Range;
 /// The codecs that are accepted: none, Snappy, gzip, Zstandard and raw LZ4. Spark does not read LZO and Brotli, and
 /// readers frame the old LZ4 in two ways.
 const CODECS: [i64; 5] = [0, 1, 2, 6, 7];
-/// With these keys Spark rebases dates and timestamps.
+/// If the footer has one of these keys, Spark rebases dates and timestamps.
 const KEYS_REFUSED: [&[u8]; 2] = [b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96"];
 /// Spark also rebases values of files that its versions before 3.0.0 wrote. It compares versions as text.
 const SPARK_VERSION: &[u8] = b"org.apache.spark.version";
@@ -45,12 +45,12 @@ pub struct Claims<'a> {
 pub(super) struct AuxiliaryRanges {
     offset_index: Option<Range<usize>>,
     pub(super) column_index: Option<Range<usize>>,
-    /// The range of header and blocks, and the start of the blocks.
+    /// The range of the filter with its header, and the position where its blocks begin.
     bloom: Option<(Range<usize>, usize)>,
 }
 
 impl<'a> Claims<'a> {
-    /// Reads the claims of a file whose footer has the one accepted form. Refuses claims that cannot be checked.
+    /// Reads the claims of a file that `require_unambiguous` accepted. Refuses claims that cannot be checked.
     pub fn read(data: &'a Bytes, metadata: &'a ParquetMetaData) -> Result<Claims<'a>> {
         let ambiguous = |got: &str| Fault::new("parquet_ambiguous", "", "a footer", got);
         let start = footer_start(data).ok_or_else(|| ambiguous("none"))?;
@@ -78,7 +78,7 @@ impl<'a> Claims<'a> {
         Ok(found)
     }
 
-    /// The column chunks of a row group, as the `parquet` crate reads them and with what they declare.
+    /// For each column chunk of a row group: its metadata as the `parquet` crate reads it, and as this module reads it.
     pub(super) fn chunks(
         &self,
         group: usize,
@@ -140,7 +140,7 @@ impl<'a> Claims<'a> {
         (end <= self.data.len()).then_some(start..end)
     }
 
-    /// The range of header and blocks, and the start of the blocks.
+    /// The range of a bloom filter with its header, and the position where its blocks begin.
     fn bloom_range(&self, declared: DeclaredRange) -> Option<(Range<usize>, usize)> {
         let offset = declared.offset?;
         let start = usize::try_from(offset).ok().filter(|start| *start < self.data.len())?;
@@ -211,7 +211,7 @@ impl<'a> Claims<'a> {
         SortOrder::new(declared, self.metadata.file_metadata().schema_descr()).map_err(|fault| fault.in_group(group))
     }
 
-    /// The bytes of all byte arrays in the pages of a row group that were measured so far.
+    /// The total length of the byte arrays in those pages of a row group that were measured so far.
     pub fn byte_array_bytes(&self, measures: &[SharedMeasure]) -> u64 {
         measures.iter().map(|measure| measure.with(|chunk| chunk.bytes)).fold(0, u64::saturating_add)
     }

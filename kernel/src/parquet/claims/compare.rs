@@ -126,13 +126,15 @@ pub fn compare_bound(
         let place = ClaimPlace { code: UNVERIFIED, ..place };
         return Err(place.fault(claim, "none, for a type whose values have no order", "one"));
     }
-    // Java writers treat NaN as greatest, and readers ignore a NaN bound. So it holds if there is a NaN.
+    // Java writers treat NaN as greatest, and readers ignore a NaN bound. So NaN is accepted as the greatest value if
+    // any value is NaN, and as the least value if every value is NaN.
     let is_nan = matches!(order.value(declared), Some(OrderedValue::Float(value)) if value.is_nan())
         || matches!(order.value(declared), Some(OrderedValue::Double(value)) if value.is_nan());
     if is_nan && real.nans > 0 && (side == 1 || real.bounds.is_none()) {
         return Ok(());
     }
-    // A message shows both bounds alike. Bytes that are not a value of the type are shown as bytes.
+    // A message shows the declared and the real bound in the same way. Bytes that are not a value of the type are shown
+    // as bytes.
     let shown = || {
         order
             .value(declared)
@@ -151,7 +153,7 @@ pub fn compare_bound(
 /// Whether a declared bound holds. A bound of bytes may be truncated unless it is declared as exact.
 fn bound_holds(side: usize, declared: &OrderedValue, real: &OrderedValue, exact: Option<bool>) -> bool {
     match (declared, real) {
-        // The format tells readers to take either zero for both. A NaN bound equals no value.
+        // The format tells readers to treat 0 and -0 as equal, as `==` does. A NaN bound equals no value.
         (OrderedValue::Float(declared), OrderedValue::Float(real)) => declared == real,
         (OrderedValue::Double(declared), OrderedValue::Double(real)) => declared == real,
         (OrderedValue::Bytes(declared), OrderedValue::Bytes(real)) if exact != Some(true) => {
@@ -195,7 +197,7 @@ pub fn compare_encodings(
     headers: &[metadata::PageMetadata<'_>],
 ) -> Result<()> {
     let place = ClaimPlace { code: ENCODINGS, column, page: None };
-    // The number of pages, by whether they are dictionaries and by encoding.
+    // Key: whether a page is a dictionary, and its encoding. Value: the number of such pages.
     let mut real: BTreeMap<(bool, i64), u64> = BTreeMap::new();
     for page in headers {
         *real.entry((page.kind == DICTIONARY_PAGE, page.encoding)).or_default() += 1;
@@ -216,7 +218,7 @@ pub fn compare_encodings(
             ));
         }
         let count = u64::try_from(*count).map_err(|_| place.fault("encoding_stats", "a number of pages", count))?;
-        // Pages of both versions count as one kind, because writers disagree on which to name.
+        // Pages of both versions count as one kind, because writers disagree on which version to name.
         *claimed.entry((*kind == DICTIONARY_PAGE, *encoding)).or_default() += count;
     }
     if claimed == real {

@@ -1,5 +1,5 @@
 //! Checks that the leaves of one struct, list or map agree on its nulls, its empty lists and its elements. Each leaf
-//! stores these in its own levels, and readers take them from one leaf or another.
+//! stores these in its own repetition and definition levels, and readers take them from any one of the leaves.
 
 use crate::error::{Fault, Result};
 use crate::parquet::format::runs::{BLOCK, Run, bit_width, next_block, next_run};
@@ -9,8 +9,8 @@ use parquet::schema::types::{ColumnDescriptor, SchemaDescriptor, Type};
 /// This many bytes are collected before they are hashed.
 const HASH_BUFFER_BYTES: usize = 4_096;
 
-/// A number for repetition levels and one for definition levels: the levels of an entry, the maximum levels of a node
-/// of the schema, or the bits of a level.
+/// A pair of numbers, one for repetition levels and one for definition levels. It holds the levels of an entry, the
+/// maximum levels of a schema node, or the bit widths of the encoded levels.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct LevelPair {
     repetition: u32,
@@ -20,12 +20,13 @@ struct LevelPair {
 /// The levels of one leaf, page by page.
 #[derive(Debug)]
 pub struct NestedLevels {
-    /// The bits of a level.
+    /// The bit widths of the encoded levels.
     width: LevelPair,
-    /// The definition level from which the list of each repetition level has an element.
+    /// For each list around the leaf, from the outermost on: the least definition level at which it has an element.
     lists: Vec<u32>,
-    /// The levels of the group that this leaf shares with the previous leaf, and of the group shared with the next.
+    /// The levels of the group that this leaf shares with the previous leaf.
     before: Option<GroupLevels>,
+    /// The levels of the group that this leaf shares with the next leaf.
     after: Option<GroupLevels>,
     /// The definition level of the previous entry.
     last: Option<u32>,
@@ -38,8 +39,9 @@ struct GroupLevels {
     group: String,
     /// The maximum levels of the group.
     depth: LevelPair,
-    /// The levels of the last entry, and how often it occurred in a row.
+    /// The levels of the last entry.
     entry: LevelPair,
+    /// The number of consecutive entries with these levels.
     times: u64,
     /// Runs that are not hashed yet.
     buffer: Vec<u8>,
@@ -85,7 +87,7 @@ fn level_bits(most: i16) -> u32 {
     bit_width(most.unsigned_abs().into())
 }
 
-/// The nodes on the path to a leaf, each with its depth and whether it is repeated.
+/// For each node on the path to a leaf: its maximum levels, and whether it is repeated.
 fn walk_path<'a>(root: &'a Type, path: &'a [String]) -> impl Iterator<Item = (LevelPair, bool)> + 'a {
     let (mut node, mut depth) = (Some(root), LevelPair::default());
     path.iter().map(move |name| {
@@ -101,7 +103,7 @@ fn walk_path<'a>(root: &'a Type, path: &'a [String]) -> impl Iterator<Item = (Le
     })
 }
 
-/// The definition level from which each list on the path has an element.
+/// For each list on the path: the least definition level at which it has an element.
 fn find_lists(root: &Type, path: &[String]) -> Vec<u32> {
     walk_path(root, path).filter(|(_, repeated)| *repeated).map(|(depth, _)| depth.definition).collect()
 }
@@ -177,8 +179,8 @@ impl NestedLevels {
         Some(())
     }
 
-    /// Refuses neighbouring leaves that disagree on what they share. Comparing neighbours is enough: what two other
-    /// leaves share, all leaves between them share too.
+    /// Refuses neighbouring leaves that disagree on the group that they share. Comparing neighbours is enough, because
+    /// all leaves between two leaves of a group are leaves of this group too.
     pub fn require_same(&mut self, next: &mut NestedLevels, path: &str) -> Result<()> {
         let (Some(ours), Some(theirs)) = (&mut self.after, &mut next.before) else { return Ok(()) };
         if ours.finish_hash() == theirs.finish_hash() {
@@ -192,17 +194,21 @@ impl NestedLevels {
 /// The levels of a page, run by run.
 struct Levels<'a> {
     data: &'a [u8],
-    /// The bits of a level.
+    /// The bit width of an encoded level.
     width: u32,
-    /// The entries that are not in a run that was read.
+    /// The number of entries after the runs that were read.
     left: u64,
-    /// The current level, and how often it still repeats.
+    /// The current level.
     level: u32,
+    /// How many of the next entries are known to have the current level.
     times: u64,
-    /// The rest of a packed run, and the position in its current block.
+    /// The bytes of the current packed run after its current block.
     packed: &'a [u8],
+    /// The number of entries of the packed run after those that `times` counts.
     packed_left: u64,
+    /// The current block of the packed run.
     block: [u32; BLOCK],
+    /// The position of the next level in `block`.
     at: usize,
 }
 
@@ -214,7 +220,8 @@ impl<'a> Levels<'a> {
         Levels { data, width, left: entries - times, level: 0, times, packed: &[], packed_left: 0, block, at: BLOCK }
     }
 
-    /// How often the next level repeats at least.
+    /// Advances to the next level. Returns a number of entries that have it; more entries may follow with the same
+    /// level.
     fn next_run_length(&mut self) -> Option<u64> {
         if self.times > 0 {
             return Some(self.times);

@@ -93,7 +93,8 @@ pub fn compare_column_index(column: &str, declared: &ColumnIndex<'_>, chunk: &Ch
     require_boundary_order(whole_index, declared, chunk.order)
 }
 
-/// Refuses the wrong zero. In statistics readers take either zero for both, but in the index Java orders -0 below 0.
+/// Refuses a bound that is zero with the wrong sign. In statistics readers treat 0 and -0 as equal, but in the index
+/// Java orders -0 below 0.
 fn require_outer_zero(
     place: ClaimPlace<'_>,
     claim: &str,
@@ -107,7 +108,7 @@ fn require_outer_zero(
         0 => is_zero(&declared) && declared.order(least).is_gt(),
         _ => is_zero(&declared) && declared.order(greatest).is_lt(),
     });
-    if outside { Err(place.fault(claim, "the zero that bounds all values", "the other")) } else { Ok(()) }
+    if outside { Err(place.fault(claim, "the zero that bounds all values", "the other zero")) } else { Ok(()) }
 }
 
 fn is_zero(bound: &OrderedValue) -> bool {

@@ -11,7 +11,7 @@ const BOUND_NAMES: [&str; 2] = ["min_value", "max_value"];
 
 impl Claims<'_> {
     /// Refuses a column whose bounds are declared for some row groups with values but not for others. DataFusion takes
-    /// the declared ones for those of the whole file.
+    /// the declared bounds for the bounds of the whole file.
     pub fn require_all_or_no_bounds(&self) -> Result<()> {
         let leaves = self.metadata.file_metadata().schema_descr().num_columns();
         for leaf in 0..leaves {
@@ -22,17 +22,17 @@ impl Claims<'_> {
         Ok(())
     }
 
-    /// Refuses statistics that lack a count, which an engine then takes for zero, or have a size that an engine does
-    /// not expect.
+    /// Refuses statistics without a null count, which DataFusion takes for a null count of zero. Also refuses a count
+    /// of unencoded bytes for a type that may not have one.
     pub fn require_counts(&self) -> Result<()> {
         for group in 0..self.metadata.num_row_groups() {
             for (column, declared) in self.chunks(group) {
                 let path = column.column_path().string();
                 let place = ClaimPlace { code: STATISTICS, column: &path, page: None };
-                // DataFusion takes a missing count for zero, and then finds no null.
+                // DataFusion takes a missing null count for zero, and then finds no null.
                 let is_optional = column.column_descr().max_def_level() > 0;
                 if is_optional && declared.has_statistics && declared.statistics.nulls.is_none() {
-                    return Err(place.fault("null_count", "one beside other statistics", "none").in_group(group));
+                    return Err(place.fault("null_count", "a count beside other statistics", "none").in_group(group));
                 }
                 // PyArrow does not open a file that declares this size for other types.
                 if declared.sizes.bytes.is_some() && column.column_type() != Physical::BYTE_ARRAY {
@@ -44,8 +44,9 @@ impl Claims<'_> {
         Ok(())
     }
 
-    /// Refuses a first page without values inside lists and maps, which PyArrow takes for the end of the column. For
-    /// columns outside lists and maps, `require_unambiguous` refuses such a page also if no consumer reads the footer.
+    /// Refuses a column inside lists and maps whose first data page has no values, because PyArrow takes this page for
+    /// the end of the column. For other columns `require_unambiguous` refuses such a page, also in files whose footer
+    /// no consumer reads.
     pub fn require_first_pages_with_values(&self) -> Result<()> {
         for group in 0..self.metadata.num_row_groups() {
             if self.metadata.row_group(group).num_rows() == 0 {
@@ -75,7 +76,7 @@ impl Claims<'_> {
             if *first.get_or_insert(has_bounds) != has_bounds {
                 let path = column.column_path().string();
                 let place = ClaimPlace { code: STATISTICS, column: &path, page: None };
-                let fault = place.fault(claim, "one of every row group with values, or of none", "of some");
+                let fault = place.fault(claim, "bounds of every row group with values, or of none", "of some");
                 return Err(fault.in_group(group));
             }
         }

@@ -8,9 +8,9 @@ use arrow_buffer::{BooleanBufferBuilder, NullBuffer, ScalarBuffer};
 /// The rows that were recorded and not yet taken.
 #[derive(Debug, Default)]
 pub struct RowIndices {
-    /// The index of every row. A null row has any valid index.
+    /// The index of every row; 0 for a null row.
     keys: Vec<i32>,
-    /// Which rows have a value, once there is a null.
+    /// For each row, whether it has a value. `None` as long as no row is null.
     present: Option<BooleanBufferBuilder>,
     /// The number of rows at the front that were taken.
     taken: usize,
@@ -44,7 +44,7 @@ impl RowIndices {
     }
 
     /// Inserts the nulls of a page whose indices were added after the first `before` rows. Each definition level is one
-    /// row: zero is null, and one is a value. Returns `None` if the numbers of values and indices differ.
+    /// row: level 0 is a null, and level 1 is a value. Returns `None` if the numbers of values and indices differ.
     pub fn insert_nulls(&mut self, before: usize, definition: &[u8], entries: u64) -> Option<()> {
         let added = self.keys.len().checked_sub(before)?;
         if added as u64 == entries {

@@ -54,7 +54,7 @@ impl SortOrder {
         Ok(SortOrder { by, last: None })
     }
 
-    /// Whether the declared order uses this column of the file, or one inside it.
+    /// Whether the declared order uses this column of the file, or a column inside it.
     pub fn includes(&self, name: &str) -> bool {
         self.by.iter().any(|column| column.names.first().is_some_and(|first| first == name))
     }

@@ -1,5 +1,5 @@
-//! Tests with files of the arrow-rs writer under many settings: what they declare of their values (their claims,
-//! mod.rs) passes if it is correct, and is refused otherwise.
+//! Tests with files that the arrow-rs writer makes under many settings. Their claims (what a file says about its
+//! values, see mod.rs) pass if they are correct, and are refused otherwise.
 
 use crate::canonical::schema::Plan;
 use crate::digest::Digester;

@@ -4,11 +4,14 @@ use crate::parquet::claims::dictionary::Dictionary;
 use crate::parquet::format::runs::each_block;
 use crate::parquet::ordered_value::OrderedValue;
 
-/// The bounds of a page's values, the number of NaNs, and the bytes of byte arrays.
+/// A summary of a page's values.
 #[derive(Default)]
 pub struct ValueSummary {
+    /// The least and the greatest value.
     pub bounds: Option<(OrderedValue, OrderedValue)>,
+    /// The number of NaNs.
     pub nans: u64,
+    /// The total length of byte arrays in bytes; 0 for other types.
     pub bytes: u64,
 }
 
@@ -50,7 +53,7 @@ pub struct Indices<'a> {
 }
 
 /// Summarizes values by their dictionary indices, and gives each block of valid indices to `visit`. With `counts_bytes`
-/// the bytes of the values are added up. Returns `None` for an index outside the dictionary.
+/// the lengths of the values are added up. Returns `None` for an index outside the dictionary.
 pub fn summarize_indices(
     dictionary: &Dictionary,
     indices: &Indices<'_>,
@@ -74,7 +77,7 @@ pub fn summarize_indices(
     Some(summary)
 }
 
-/// For a dictionary whose values have numbers that compare like them (keys).
+/// Summarizes indices of a dictionary that has keys and no NaN.
 fn summarize_keys(
     dictionary: &Dictionary,
     keys: &[i64],
