@@ -16,18 +16,21 @@ use parquet::arrow::arrow_reader::{
 };
 use std::sync::Arc;
 
-/// The part of a file that is read: the leaves, the columns that these belong to, and how the columns become those of
-/// the schema.
+/// The part of a file that is read.
 pub struct ColumnSelection {
+    /// The leaves that are read.
     pub mask: ProjectionMask,
+    /// The columns of the file to which these leaves belong.
     pub fields: Fields,
+    /// How these columns become columns of the schema.
     pub shape: Arc<Shape>,
 }
 
-/// How a row group is given in the file's own encoding: the types of all columns of the file, and the columns that are
-/// given as indices of their dictionary. The position of such a column counts only the columns that are read.
+/// How a row group is given in the file's own encoding.
 pub struct StoredGroup {
+    /// The types in which the columns are given, for all columns of the file.
     pub types: Fields,
+    /// The columns that are given as indices of their dictionary. Their positions count only the columns that are read.
     pub by_dictionary: Vec<DictionaryColumn>,
 }
 
@@ -37,7 +40,7 @@ pub struct Batches {
     footer: ArrowReaderMetadata,
     batch_rows: usize,
     selection: ColumnSelection,
-    /// By row group; empty if all columns are given in the types of the footer.
+    /// One entry for each row group; empty if all columns are given in the types of the footer.
     stored: Vec<StoredGroup>,
     /// The decoder of the current row group.
     decoder: Option<ParquetRecordBatchReader>,
@@ -45,8 +48,9 @@ pub struct Batches {
     readers: Vec<DictionaryReader>,
     /// The number of row groups that were opened.
     opened_groups: usize,
-    /// The rows of the current row group that were given, and those of the whole file.
+    /// The number of rows of the current row group that were given so far.
     group_rows: u64,
+    /// The number of rows of the file that were given so far.
     rows: u64,
 }
 
@@ -144,7 +148,8 @@ impl Batches {
                 Some(batch) => batch.map_err(unreadable_pages)?.num_rows() as u64,
                 None => 0,
             };
-            // All batches but the last have the same number of rows, so the given rows end with a batch.
+            // All batches but the last have the same number of rows, so the rows that were given end
+            // where a batch ends.
             left = left.checked_sub(rows).filter(|_| rows > 0).ok_or_else(|| {
                 Fault::new("parquet_unreadable", "", "the rows that were read before", "different ones")
                     .in_group(self.opened_groups - 1)
@@ -154,7 +159,8 @@ impl Batches {
         Ok(())
     }
 
-    /// Checks the rows of this row group and opens the next one. After the last one, checks the rows of the file.
+    /// Checks the row count of this row group and opens the next row group. After the last row group, checks the row
+    /// count of the file.
     fn finish_group(&mut self) -> Result<()> {
         self.decoder = None;
         require_group_rows(self.footer.metadata(), self.opened_groups - 1, self.group_rows)?;

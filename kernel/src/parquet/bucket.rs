@@ -16,10 +16,11 @@ pub struct BucketField {
     kind: Type,
     /// The number of buckets.
     count: u32,
-    /// The distinct buckets; `None` is that of null.
+    /// The distinct buckets; `None` is the bucket of null.
     seen: Vec<Option<u32>>,
 }
 
+/// The most buckets that are collected.
 const SEEN_MAX: usize = 2;
 
 /// Parses pairs of a column's id and a number of buckets. Refuses unknown columns, and columns inside lists and maps.

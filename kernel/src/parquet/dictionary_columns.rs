@@ -22,16 +22,18 @@ use parquet::file::metadata::RowGroupMetaData;
 use parquet::schema::types::{ColumnDescriptor, SchemaDescriptor};
 use std::sync::Arc;
 
-/// Pages are read as a whole here, while a decoder reads one batch at a time. So rows that were read wait until they
-/// are taken. All columns together keep at most this many rows.
+/// Here a page is read as a whole, while a decoder reads one batch at a time. So rows that were read are kept until
+/// they are taken. All columns together keep at most this many rows.
 const ROWS_KEPT_MAX: u64 = 16_777_216;
 
-/// A column of the file that is read by its dictionary: its position among the columns (`at`) and among the leaves, and
-/// the type of its values.
+/// A column of the file that is read by its dictionary, that is, as indices of the dictionary.
 #[derive(Debug, PartialEq)]
 pub struct DictionaryColumn {
+    /// The column's position among the columns.
     pub at: usize,
+    /// The column's position among the leaves.
     pub leaf: usize,
+    /// The type of the dictionary's values.
     pub kind: DataType,
 }
 

@@ -17,12 +17,13 @@ use serde_json::{Value, json};
 pub struct LeafFacts {
     id: i32,
     kind: Type,
-    /// The names on the path to the leaf, joined by points and as a list.
+    /// The names on the path to the leaf, joined by points.
     path: String,
+    /// The same names as a list.
     names: Vec<String>,
     /// Whether the file has the column. Readers take a missing column for nulls.
     present: bool,
-    /// The number of the file's leaf, and its type.
+    /// The number of the file's leaf, and its type. `None` if the column is missing, or is a group in the file.
     source: Option<(usize, DataType)>,
     values: u64,
     nulls: u64,
@@ -115,7 +116,7 @@ impl LeafFacts {
                 let (expected, got) = (self.kind.to_string(), given.to_string());
                 return Err(Fault::new("parquet_type_unsupported", &self.path, expected, got));
             };
-            // One byte more than `to_json` gives, so that it can tell that the bound is cut.
+            // One byte more than `to_json` gives, so that `to_json` can tell that a bound is cut.
             let bounds = (low.shorten(BOUND_MAX_BYTES + 1), high.shorten(BOUND_MAX_BYTES + 1));
             self.bounds = join_bounds(self.bounds.take(), Some(bounds));
             Ok(())
@@ -168,8 +169,8 @@ impl LeafFacts {
         })
     }
 
-    /// Counts as numbers, and bounds in hex of Iceberg's single-value serialization. A long bound is cut to a prefix,
-    /// and marked as cut.
+    /// The facts as JSON. Bounds are hex digits of Iceberg's single-value serialization. A long bound is cut to a
+    /// prefix, and marked as cut.
     pub fn to_json(&self) -> Value {
         let floating = matches!(self.kind, Type::Float | Type::Double);
         let bounds = self.bounds.as_ref();

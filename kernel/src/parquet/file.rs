@@ -52,7 +52,7 @@ pub struct ParquetFile {
 /// What one pass over all rows collects beside the digest.
 struct Collected {
     rows: u64,
-    /// The bytes of all byte arrays in the row groups that were read.
+    /// The total length of all byte arrays in the row groups that were read.
     byte_array_bytes: u64,
     leaves: Vec<LeafFacts>,
     buckets: Vec<BucketField>,
@@ -79,7 +79,7 @@ impl ParquetFile {
         Ok(ParquetFile { data, footer, table, shape, request, stored, batch_rows })
     }
 
-    /// The rows in the requested columns that the file has. Other columns are not decoded.
+    /// Batches of all rows, with those requested columns that the file has. Other columns are not decoded.
     pub fn batches(&self) -> Result<Batches> {
         require_found_by_splits(&self.data, self.footer.metadata(), self.request.first_split_start())?;
         if self.request.claims_checked {
@@ -136,7 +136,7 @@ impl ParquetFile {
     }
 
     /// Reads every row as `read` does, and also gives the recipe of the file to publish: the staged page bodies under
-    /// new metadata. `published` of the facts holds the sizes and offsets of that file.
+    /// new metadata. The entry `published` of the facts has the sizes and offsets of that file.
     pub fn read_and_rewrite(&self, digester: &mut Digester) -> Result<(Value, Rewritten)> {
         let (root, metadata) = (self.footer.parquet_schema().root_schema(), self.footer.metadata());
         let names = self.request.published_names();
@@ -275,7 +275,7 @@ impl ParquetFile {
         Ok((decoder.map_err(unreadable_file)?, readers.map_err(unreadable_file)?))
     }
 
-    /// Gives each batch of a row group to `consume`. Checks the number of rows against the footer, and returns it.
+    /// Gives each batch of a row group to `consume`. Returns the number of rows, which must be that of the footer.
     fn decode_group(
         &self,
         group: usize,
@@ -361,7 +361,8 @@ fn sum_column_sizes(metadata: &ParquetMetaData) -> BTreeMap<i32, i64> {
     found
 }
 
-/// Where each row group begins, in ascending order. It begins at the dictionary of its first column, if there is one.
+/// Where each row group begins, in ascending order. A row group begins at the dictionary of its first column, or at the
+/// first data page of this column if it has no dictionary.
 fn find_split_offsets(metadata: &ParquetMetaData) -> Vec<i64> {
     let groups = metadata.row_groups().iter().filter(|group| group.num_columns() > 0);
     let mut found: Vec<i64> = groups

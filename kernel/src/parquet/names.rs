@@ -7,8 +7,8 @@ use arrow_schema::{DataType, Field as ArrowField, FieldRef, Fields};
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// Gives the file's columns the ids of the columns with the same names, at any depth. A file with any id is left
-/// unchanged, because mixing ids and names would be a guess.
+/// Gives the file's columns the ids of the table's columns with the same names, at any depth. A file with any id is
+/// left unchanged, because mixing ids and names would be a guess.
 pub fn assign_ids(named: &[Field], file: &Fields) -> Result<Fields> {
     if file.iter().any(|field| has_id(field)) {
         return Ok(file.clone());

@@ -67,7 +67,7 @@ impl Request {
         })
     }
 
-    /// The most rows that the file may declare; a negative limit is none.
+    /// The most rows that the file may declare. A negative number sets no limit.
     pub fn rows_max(&self) -> Option<u64> {
         self.rows_max.and_then(|rows| u64::try_from(rows).ok())
     }

@@ -1,4 +1,5 @@
-//! Resolves the columns of a file to a schema by field id. Names are the schema's, and missing columns are null.
+//! Resolves the columns of a file to a schema by field id. The resolved columns have the names of the schema, and
+//! columns that the file lacks are null.
 
 use crate::canonical::schema::{Field, Slot, Type};
 use crate::error::{Fault, Result};
@@ -149,7 +150,8 @@ fn resolve_type(
             ))
         }
         (Type::Variant, DataType::Struct(parts)) => {
-            // The parts of a variant are not columns, so an id on one could become that of a later column.
+            // The parts of a variant are not columns, so the id of a part could later become the id of a
+            // column.
             match parts.iter().find(|part| has_id(part)) {
                 Some(part) => Err(Fault::new(
                     "field_id_unknown",
@@ -180,8 +182,8 @@ fn require_id(
     Err(Fault::new("field_id_unknown", path, slot.id.map_or("none".to_owned(), |id| id.to_string()), id.to_string()))
 }
 
-/// Checks the ids inside a dropped column, which is not read. They must be ids that the table had, each once in the
-/// file.
+/// Checks the ids inside a dropped column, which is not read. Each must be an id that the table had, and be in the file
+/// only once.
 fn skip_dropped(path: &str, field: &ArrowField, dropped: &HashSet<i32>, seen: &mut HashSet<i32>) -> Result<()> {
     let children = child_fields(field);
     if !children.iter().any(|child| has_id(child)) {

@@ -5,7 +5,8 @@ use arrow_schema::ArrowError;
 use parquet::errors::ParquetError;
 use parquet::file::metadata::ParquetMetaData;
 
-/// Refuses a file that declares more rows than the manifest, because a few bytes can stand for any number of rows.
+/// Refuses a file that declares more rows than the manifest. Without this limit a small file could cost any amount of
+/// work, because a few bytes of a file can stand for any number of rows.
 pub fn require_rows_max(footer: &ParquetMetaData, rows_max: Option<u64>) -> Result<()> {
     let groups = footer.row_groups().iter().map(|group| u64::try_from(group.num_rows()).unwrap_or(0));
     let rows = groups.fold(0, u64::saturating_add);

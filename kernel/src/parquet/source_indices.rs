@@ -17,7 +17,7 @@ pub struct SourceIndices {
     pages: SerializedPageReader<Bytes>,
     /// The maximum definition level, zero or one.
     level_max: i16,
-    /// The bytes of a value.
+    /// The length of a value in bytes.
     width: usize,
     /// The values of the dictionary, concatenated.
     dictionary: Option<Bytes>,

@@ -20,8 +20,9 @@ const VARIANT_PARTS: [&str; 2] = ["metadata", "value"];
 /// The additional part of a shredded variant.
 const SHREDDED_PART: &str = "typed_value";
 const VARIANT_VERSION: u8 = 1;
-/// The most digits of a decimal in 32 and in 64 bits.
+/// The most digits of a decimal in 32 bits.
 const DECIMAL_INT32_DIGITS: u8 = 9;
+/// The most digits of a decimal in 64 bits.
 const DECIMAL_INT64_DIGITS: u8 = 18;
 
 /// One element of the schema. A group precedes its children, as in the format.
@@ -29,7 +30,7 @@ pub struct Element {
     name: String,
     /// For a leaf: its physical type, and the length of values of a fixed length.
     physical: Option<(Physical, i32)>,
-    /// None for the root.
+    /// `None` for the root.
     repetition: Option<Repetition>,
     children: usize,
     annotation: Option<Annotation>,
@@ -38,14 +39,14 @@ pub struct Element {
 
 /// A leaf of the published file.
 pub struct Column {
-    /// The number of the staged file's leaf whose pages it has.
+    /// The number of the staged file's leaf whose pages this column has.
     pub source: usize,
     pub path: Vec<String>,
     pub id: Option<i32>,
     pub physical: Physical,
     /// The length of values of a fixed length.
     pub length: i32,
-    /// The table's type; none for the parts of a variant.
+    /// The table's type; `None` for the parts of a variant.
     pub kind: Option<Type>,
 }
 
@@ -423,5 +424,5 @@ pub struct Name {
     pub text: String,
 }
 
-/// By field id.
+/// The names in published files. Key: a field id.
 pub type Names = HashMap<i32, Name>;

@@ -20,7 +20,7 @@ pub struct Bounds {
 /// What the indexes say about a page.
 pub struct PageFacts {
     pub offset: i64,
-    /// Including its header.
+    /// The bytes of the page in the file, with its header.
     pub size: i32,
     pub first_row: i64,
     pub nulls: i64,
@@ -34,17 +34,18 @@ pub struct ChunkFacts {
     /// `CompressionCodec` of the format.
     pub codec: i32,
     pub encodings: Vec<i32>,
-    /// Page type, encoding, number of pages.
+    /// Each entry has a page type, an encoding, and the number of pages with both.
     pub encoding_counts: Vec<[i32; 3]>,
     pub values: i64,
-    /// The bytes of its pages with their headers, decompressed and in the file.
+    /// The bytes of the chunk's pages with their headers, decompressed.
     pub uncompressed: i64,
+    /// The bytes of the chunk's pages with their headers, in the file.
     pub compressed: i64,
     pub data_offset: i64,
     pub dictionary_offset: Option<i64>,
     /// Whether any entry is not null.
     pub has_values: bool,
-    /// None inside lists and maps, where writers count nulls differently.
+    /// The number of nulls. `None` inside lists and maps, where writers count nulls differently.
     pub nulls: Option<i64>,
     pub bounds: Option<Bounds>,
     pub pages: Vec<PageFacts>,

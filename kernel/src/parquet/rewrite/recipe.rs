@@ -6,7 +6,7 @@ use std::ops::Range;
 /// The bytes of a number in a recipe.
 const NUMBER_BYTES: usize = 8;
 
-/// A list of parts, each written bytes followed by a range of the staged file.
+/// A list of parts. A part is some bytes that the Steward writes, followed by a range of the staged file.
 #[derive(Default)]
 pub struct Recipe {
     /// The written bytes of all parts.
@@ -71,7 +71,7 @@ fn parse_parts(mut recipe: &[u8], staged_size: usize) -> Result<Vec<(&[u8], Rang
     Ok(found)
 }
 
-/// The first part's written bytes and copied range, and the rest of the recipe.
+/// Returns the written bytes and the copied range of the first part, and the rest of the recipe.
 fn parse_part(recipe: &[u8], staged_size: usize) -> Option<(&[u8], Range<usize>, &[u8])> {
     let number = |at: usize| {
         let bytes = recipe.get(at * NUMBER_BYTES..(at + 1) * NUMBER_BYTES)?;

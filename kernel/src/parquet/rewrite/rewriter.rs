@@ -21,8 +21,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// `Encoding` of the format: how levels are written.
 const RLE: i32 = 3;
-/// A limit on memory: a few hundred bytes per page are kept until the footer is written, while a page in the file may
-/// have only a few dozen.
+/// The most pages of a file. It limits memory: a few hundred bytes per page are kept until the footer is written, while
+/// a page may have only a few dozen bytes in the file.
 const PAGES_MAX: usize = 1_000_000;
 
 /// Collects the parts of a published file, row group by row group.
@@ -81,7 +81,7 @@ impl<'a> Rewriter<'a> {
         Ok(())
     }
 
-    /// Writes the footer. Refuses a footer that is too large for readers, including this one.
+    /// Writes the footer. Refuses a footer above `FOOTER_MAX_BYTES`, which readers, for example this kernel, refuse.
     pub fn finish(mut self) -> Result<Rewritten> {
         for column in 0..self.schema.columns.len() {
             drop_partial_bounds(&mut self.groups, column);
@@ -148,7 +148,7 @@ fn build_chunk(
         for header in &headers {
             let measured =
                 if header.kind == DICTIONARY_PAGE { None } else { Some(pages.next().ok_or_else(ambiguous)?) };
-            // PyArrow writes pages without values, and fails on such pages inside a row. They are left out.
+            // PyArrow writes pages without entries, and fails on such pages inside a row. These pages are left out.
             if measured.is_some_and(|measured| measured.entries == 0) {
                 continue;
             }

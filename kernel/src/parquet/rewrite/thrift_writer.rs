@@ -1,6 +1,6 @@
 //! Writes Thrift's compact protocol: numbers in their shortest form, and fields in ascending order.
 
-/// Wire types of the compact protocol. A boolean field has its value as wire type.
+/// Wire types of the compact protocol. The value of a boolean field is its wire type.
 const TRUE: u8 = 1;
 const FALSE: u8 = 2;
 const BYTE: u8 = 3;
