@@ -86,6 +86,17 @@ def test_a_page_ends_at_its_byte_limit_but_has_at_least_one_statement(
     assert len(desk.read_receipts(grant, *TABLE, size=size, after=None, count=100)) == 1
 
 
+def test_a_statement_that_was_logged_later_does_not_use_up_the_page(
+    audited: Audited, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proofs = [each for each in all_evidence(audited).statements if each.kind is StatementKind.PROOF]
+    earlier, later = sorted(proofs, key=lambda each: each.index)[:2]
+    monkeypatch.setattr(audit_desk, "AUDIT_PAGE_MAX_BYTES", 1)
+    wanted = [_id_of(later.envelope), _id_of(earlier.envelope)]
+    found = desk_of(audited).read_statements(auditor(audited), *TABLE, wanted, size=later.index)
+    assert [each.index for each in found] == [earlier.index]
+
+
 def test_more_approvals_than_an_audit_accepts_are_an_error_and_not_cut(
     audited: Audited, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -75,7 +75,7 @@ class Audits:
         self._files = Files(stores)
 
     def read_evidence(self, grant: Grant, levels: Levels, name: str) -> Evidence:
-        """The table's metadata, the newest checkpoint and the table's approvals, but no receipts (`read_receipts`)."""
+        """The table's metadata, the newest checkpoint and the signed approvals, but no receipts (`read_receipts`)."""
         state = self._load_with_receipt(grant, levels, name)
         row = state.row
         with self._ledger.read() as unit:
@@ -166,14 +166,14 @@ class Audits:
         log, total = LedgerLog(unit), 0
         for statement_id in wanted:
             found = statements.get(unit, statement_id)
+            if found.log_index >= size:
+                continue
             total += len(found.envelope)
             if total > AUDIT_PAGE_MAX_BYTES and total > len(found.envelope):
                 if not whole:
                     return
                 expected = f"at most {AUDIT_PAGE_MAX_BYTES:,} bytes of protections and migrations"
                 raise Code.AUDIT_FAILED(reason="audit_too_large", expected=expected, got="more")
-            if found.log_index >= size:
-                continue
             entry = parse_entry(log.read_entries(found.log_index, found.log_index + 1)[0])
             hashes = merkle.prove_inclusion(log, index=found.log_index, size=size).hashes
             yield found, LoggedStatement(found.kind, found.envelope, entry.time, found.log_index, tuple(hashes))
