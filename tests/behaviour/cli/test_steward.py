@@ -210,7 +210,7 @@ def test_a_steward_that_lost_its_keystore_gets_no_new_keys(pvdm: Run, steward_fo
 RESTORE = ("restore", "--operator", "ruth", "--reason", "disk failed", "--archive", "archive", "--yes")
 
 
-@pytest.mark.parametrize("words", [("init", "--reason", "again"), ("token", "list"), RESTORE], ids=lambda words: words[0])
+@pytest.mark.parametrize("words", [("init", "--reason", "again"), ("token", "list"), RESTORE], ids=lambda each: each[0])
 def test_a_steward_whose_ledger_is_misspelled_creates_none(
     pvdm: Run, steward_folder: Path, words: tuple[str, ...]
 ) -> None:

@@ -206,7 +206,7 @@ class SleepingApplication(Application):
 
     def _start(self) -> RunningDriver:
         process = subprocess.Popen(
-            ["sleep", "60"],  # noqa: S607
+            ["sleep", "60"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             start_new_session=True,
