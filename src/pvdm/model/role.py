@@ -8,7 +8,7 @@ import secrets
 from enum import StrEnum
 from typing import Final
 
-from pvdm.errors import Code
+from pvdm.errors import Code, InputError
 from pvdm.model.secret import Secret
 
 TOKEN_PREFIX: Final = "pvdm_"  # noqa: S105 - the start of every token, so that scanners find a leaked one
@@ -45,7 +45,8 @@ class AccessToken(Secret):
         del material
         if len(self._material) > TOKEN_MAX_CHARACTERS or not _FORM.fullmatch(self._material):
             expected = f"1 to {TOKEN_MAX_CHARACTERS} characters of a bearer token"
-            raise Code.TOKEN_MALFORMED(expected=expected, got="something else")
+            message = "the token cannot be accepted"
+            raise InputError(Code.TOKEN_MALFORMED, message, expected=expected, got="something else")
 
     @property
     def text(self) -> str:

@@ -136,7 +136,7 @@ UNFIT_CONTRACTS: dict[str, tuple[str, tuple[int, str]]] = {
     "another target": (OTHER_CONTRACT.replace("sales.orders", "sales.returns"), (5, "contract_of_other_table")),
     "another domain": (OTHER_CONTRACT.replace("domain: sales", "domain: risk"), (5, "contract_of_other_domain")),
     "an unknown partition": (
-        OTHER_CONTRACT.replace("operation: append", "operation: overwrite\n  partition: {week: 2}"),
+        OTHER_CONTRACT.replace("operation: append", "operation: overwrite-partitions\n  partition: {week: 2}"),
         (2, "partition_unknown"),
     ),
 }

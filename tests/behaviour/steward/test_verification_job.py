@@ -11,7 +11,7 @@ from pvdm.errors import ConflictError, NotAllowedError, UnavailableError
 from pvdm.ledger.work import nonces
 from pvdm.model.states import AttemptState
 from pvdm.verify.fetch import Fetched, Files, HashedFile
-from tests.support.verify.attempts import ROWS, Bench, bench_at
+from tests.support.verify.attempts import ROWS, Bench, Doc, bench_at
 
 pytest.importorskip("pvdm_kernel")
 
@@ -57,16 +57,18 @@ def test_a_verification_that_was_stopped_many_times_can_be_run_again(bench: Benc
     assert bench.verify(attempt).verdict.passed
 
 
-BY_TOWN = [
+BY_TOWN: list[Doc] = [
     {"action": "add-spec", "spec": {"fields": [{"name": "town", "transform": "identity", "source-id": 2}]}},
     {"action": "set-default-spec", "spec-id": -1},
 ]
-ONE_TOWN = {"operation": "overwrite-partitions", "partition": "{town: town 1}"}
 
 
 def test_a_live_file_that_may_lie_in_the_declared_partition_or_not_is_a_finding(tmp_path: Path) -> None:
     """The file was written before the table was partitioned. No retry could tell."""
-    with bench_at(tmp_path, shown=ROWS[:3], updates=BY_TOWN, **ONE_TOWN) as made:
+    declared = "{town: town 1}"
+    with bench_at(
+        tmp_path, shown=ROWS[:3], updates=BY_TOWN, operation="overwrite-partitions", partition=declared
+    ) as made:
         attempt, _ = made.staged()
         assert made.classes(attempt) == ("metadata",)
         assert made.codes(attempt) == ["boundary_unclear"]

@@ -412,3 +412,9 @@ def codes(report: AuditReport) -> set[str]:
     """The codes of all findings of a report."""
     found = [*report.findings, *(finding for each in report.snapshots for finding in each.findings)]
     return {finding.code for finding in found}
+
+
+def change_statements(evidence: Evidence, change: Callable[[LoggedStatement], LoggedStatement | None]) -> Evidence:
+    """The evidence with every statement changed; those for which `change` returns None are left out."""
+    changed = (change(each) for each in evidence.statements)
+    return replace(evidence, statements=tuple(each for each in changed if each is not None))

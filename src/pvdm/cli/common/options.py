@@ -113,7 +113,7 @@ class Service:
         if self.token_file is None and not os.environ.get(_TOKEN_VARIABLE):
             expected = "--token-file, PVDM_TOKEN_FILE or PVDM_TOKEN"
             hint = "an operator issues one: `pvdm steward token issue`"
-            raise Code.TOKEN_MISSING("the request needs a token", expected=expected, got="none", hint=hint)
+            raise InputError(Code.TOKEN_MISSING, "the request needs a token", expected=expected, got="none", hint=hint)
         try:
             token = os.environ[_TOKEN_VARIABLE] if self.token_file is None else None
             return StewardClient(self.url, token, token_file=self.token_file, ca_file=self.ca_file)

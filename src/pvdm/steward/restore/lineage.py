@@ -168,12 +168,22 @@ def protection_changes(archived: Sequence[ArchivedEntry], table_uuid: str) -> Pr
 
 def describe_lost(lost: Publication, error: PvdmError) -> LostPublication:
     """The report about a lost publication."""
-    receipt = lost.receipt
-    chunk_ids = {core.attempt.chunk_id for core in lost.cores.values() if core is not None}
-    file = error.details.get("file")
-    table = (receipt.table.name, receipt.table.uuid, str(receipt.new_snapshot_id))
-    work = (receipt.workload_id, tuple(sorted(chunk_ids)), lost.receipt_id, receipt.metadata_path)
-    return LostPublication(*table, *work, error.reason, error.message, None if file is None else str(file))
+    receipt, file = lost.receipt, error.details.get("file")
+    chunk_ids = tuple(sorted({core.attempt.chunk_id for core in lost.cores.values() if core is not None}))
+    snapshot_id, path = str(receipt.new_snapshot_id), receipt.metadata_path
+    table, workload_id, file_text = receipt.table, receipt.workload_id, None if file is None else str(file)
+    return LostPublication(
+        table.name,
+        table.uuid,
+        snapshot_id,
+        workload_id,
+        chunk_ids,
+        lost.receipt_id,
+        path,
+        error.reason,
+        error.message,
+        file_text,
+    )
 
 
 def publications_lost_error(lost: Sequence[LostPublication]) -> PvdmError:
