@@ -8,7 +8,7 @@ use arrow_data::ArrayData;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Dictionaries whose cells need more bytes are not encoded as a whole.
+/// A dictionary is not encoded in advance if its cells together need more bytes than this.
 const DICTIONARY_BYTES: usize = 1 << 26;
 /// The size of an entry of `DictionaryCells::short` in bytes. All cells of the dictionary must be shorter.
 const SHORT: usize = 16;

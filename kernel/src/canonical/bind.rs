@@ -78,8 +78,8 @@ impl Place {
     }
 }
 
-/// Binds an array to the target type, with everything inside it. `field` is the Arrow field of the array, which names
-/// an extension type if there is one.
+/// Binds an array to the target type, and its child arrays to the types inside the target type. `field` is the Arrow
+/// field of the array. It names the extension type of the array, if the array has one.
 fn bind(place: Place, array: ArrayRef, field: &ArrowField, target: &Type) -> Result<Column> {
     let extension = field.metadata().get("ARROW:extension:name").map(String::as_str);
     let (len, nulls) = (array.len(), array.nulls().filter(|nulls| nulls.null_count() > 0).cloned());

@@ -8,7 +8,8 @@ use arrow_buffer::Buffer;
 /// Copies of this many bytes compile to plain moves instead of a call.
 pub const CHUNK: usize = 32;
 
-/// Whether the data from the first to the last cut is well-formed UTF-8, and every cut is between two characters.
+/// Whether `data` is well-formed UTF-8 from the first to the last of the offsets `cuts`, and no offset is inside a
+/// character.
 pub fn is_text<Offset: Copy + PartialOrd + TryInto<usize>>(data: &[u8], cuts: &[Offset]) -> bool {
     // Cuts that are not ascending may lie outside the range that is checked here.
     if !cuts.is_sorted_by(|a, b| a <= b) {
@@ -29,8 +30,9 @@ pub fn is_text<Offset: Copy + PartialOrd + TryInto<usize>>(data: &[u8], cuts: &[
         })
 }
 
-/// Writes the cell of a number with `scale` digits after the point, and returns its length. Returns `None` for numbers
-/// from 10^16 on, and some long fractions; `Column::put` encodes these.
+/// Writes the cell of a number with `scale` digits after the point, and returns its length. Returns `None` if the
+/// magnitude of `number` is 10^16 or more, if the slot is too small, and for some numbers between -1 and 1 with many
+/// digits after the point. `Column::put` encodes these numbers.
 #[inline(always)]
 pub fn write_number(slot: &mut [u8], tag: u8, number: i64, scale: u32) -> Option<usize> {
     if let Some(length) = write_short_number(slot, tag, number, scale) {
@@ -64,8 +66,8 @@ fn write_long_number(slot: &mut [u8], tag: u8, number: i64, scale: usize) -> Opt
     Some(2 + length)
 }
 
-/// Writes the cell of a string view, and returns its length. Returns `None` for `text` that is not plain ASCII, and
-/// for a view that does not fit its data.
+/// Writes the cell of a string view, and returns its length. Returns `None` if the view contradicts its buffers, and,
+/// if `text` is true, for bytes that are not ASCII.
 #[inline(always)]
 pub fn write_view(slot: &mut [u8], tag: u8, view: u128, buffers: &[Buffer], text: bool) -> Option<usize> {
     let length = view as u32 as usize;

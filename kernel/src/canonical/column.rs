@@ -24,7 +24,7 @@ pub struct Column {
 /// - `tag` is the first byte of the canonical cell of each value.
 /// - `text` is the mode in which strings are encoded. It is `None` for bytes.
 /// - `depth` is the nesting depth of the variant column itself.
-/// - `offset`: row 0 of a sliced array is this many rows after the start of its first run.
+/// - `offset`: if the array is a slice, the number of rows before the slice. `ends` counts these rows too.
 pub enum Values {
     Nulls,
     Boolean(BooleanBuffer),

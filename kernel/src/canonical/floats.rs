@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn every_nan_is_written_as_one() {
+    fn every_nan_is_written_as_the_same_bits() {
         for bits in [0x7f80_0001, 0x7fa0_0000, 0x7fbf_ffff, 0x7fc0_0000, 0x7fff_ffff, 0xff80_0001, 0xffff_ffff] {
             assert_eq!(canonicalize_single(bits), 0x7fc0_0000, "{bits:#010x}");
             assert_eq!(canonicalize_double(widen(bits.into(), SINGLE, DOUBLE)), 0x7ff8_0000_0000_0000, "{bits:#010x}");

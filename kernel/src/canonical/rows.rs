@@ -10,8 +10,8 @@ use crate::canonical::text::*;
 use crate::error::{Fault, Result};
 use crate::hash::sha256::{self, Messages};
 
-/// The most rows in a tile. So many rows are enough to fill the sixteen lanes of the AVX-512 hash, which hashes rows of
-/// equal length in blocks together. More rows would not fit the first-level cache.
+/// The most rows in a tile. So many rows are enough to fill the sixteen lanes of the AVX-512 hash, which hashes rows
+/// together if they have the same number of blocks. More rows would not fit the first-level cache.
 pub const TILE_ROWS: usize = 256;
 /// The most bytes of values in a tile, unless a single row has more.
 const TILE_BYTES: usize = 1 << 20;
@@ -92,7 +92,7 @@ pub struct Tile {
     lengths: Vec<u32>,
     /// The number of hash blocks of each row, with padding.
     blocks: Vec<u32>,
-    /// For each row: the bytes of its cells that have no fixed bound (`Layout::Bounded`).
+    /// For each row: the bytes of its cells in the columns for which `lay_out` adds no bound to `fixed_bytes`.
     sizes: Vec<usize>,
     /// One entry for each column. Only columns with the layout `Prepared` use their entry.
     prepared: Vec<Cells>,
@@ -140,7 +140,7 @@ impl Tile {
         self.prepared.resize_with(columns.len(), Cells::default);
         self.sizes.clear();
         self.sizes.resize(rows, 0);
-        // What every slot needs: the slack, the bounded cells, and the headers of the others.
+        // What every slot needs: the slack, the cells with a bound, and the headers of the cells without one.
         let mut fixed_bytes = SLACK;
         for (at, batch_column) in columns.iter().enumerate() {
             let column = &batch_column.column;
@@ -269,8 +269,8 @@ impl Tile {
         }
     }
 
-    /// Writes one cell per row, by `fast` if it returns a length, otherwise by `Column::put`. `fast` gets the row's
-    /// slot from the next cell on, and the number of the row in the tile.
+    /// Writes one cell per row, by `fast` if it returns a length, otherwise by `Column::put`. `fast` gets the part
+    /// of the row's slot that has no cells yet, and the number of the row in the tile.
     #[inline(always)]
     fn write(
         &mut self,

@@ -1,4 +1,5 @@
-//! The plan of a digest, read from JSON (its schema in the form of spec/digest.md section 1), and the types of columns.
+//! The plan of a digest, and the types of columns. A plan is read from JSON. The schema in this JSON has the form of
+//! spec/digest.md section 1.
 
 use crate::error::{Fault, Result};
 use crate::hash::element::Construction;
@@ -135,8 +136,8 @@ impl Plan {
     }
 }
 
-/// Parses JSON without the parser's limit on depth, because the JSON of 64 nested types exceeds it. The Python side
-/// bounds the depth.
+/// Parses JSON without the parser's limit on depth, because the JSON of 64 nested types exceeds it. The Python
+/// code that writes this JSON limits the nesting of types.
 pub fn parse_value(json: &str) -> Result<Value> {
     let mut parser = serde_json::Deserializer::from_str(json);
     parser.disable_recursion_limit();

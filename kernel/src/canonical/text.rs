@@ -31,7 +31,7 @@ const ASCII_ZEROS: u64 = 0x3030_3030_3030_3030;
 /// The eight decimal digits of `number` < 10^8 as byte values, most significant digit in the lowest byte.
 #[inline(always)]
 fn digits8(number: u32) -> u64 {
-    // All parts are divided at once, by multiplying and shifting: by 100, then by 10.
+    // Both halves are divided by 100 at once, then all four pairs by 10: each time by a multiplication and a shift.
     let halves = u64::from(number / 10_000) | (u64::from(number % 10_000) << 32);
     let hundreds = (halves.wrapping_mul(10_486) >> 20) & 0x0000_007f_0000_007f;
     let pairs = hundreds | ((halves - 100 * hundreds) << 16);
@@ -102,7 +102,8 @@ pub fn push_uvarint(out: &mut Vec<u8>, mut number: usize) {
     out.push(number as u8);
 }
 
-/// Appends a cell whose bytes `body` appends. Its length is inserted afterwards, when it is known.
+/// Appends a cell. `body` appends the content of the cell. The length of the content is inserted afterwards, when it
+/// is known.
 pub fn push_nested<E>(out: &mut Vec<u8>, tag: u8, body: impl FnOnce(&mut Vec<u8>) -> Result<(), E>) -> Result<(), E> {
     out.push(tag);
     let length_at = out.len();
@@ -129,7 +130,8 @@ pub fn push_integer(out: &mut Vec<u8>, tag: u8, number: i64) {
     }
 }
 
-/// Appends the cell of a decimal from its digits (no leading zeros, "0" for zero) at `scale`.
+/// Appends the cell of a decimal. `digits` are those of the unscaled value: no leading zeros, "0" for zero. The last
+/// `scale` digits are written after the point.
 pub fn push_decimal(out: &mut Vec<u8>, tag: u8, negative: bool, digits: &[u8], scale: usize) {
     let leading_zeros = (scale + 1).saturating_sub(digits.len());
     let length = usize::from(negative) + leading_zeros + digits.len() + usize::from(scale > 0);
