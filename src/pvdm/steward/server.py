@@ -31,12 +31,12 @@ KEEP_ALIVE_SECONDS: Final = 15
 _START_SECONDS: Final = 30  # for the thread to open the port
 _EXIT_SECONDS: Final = 5  # for the thread to end after its last request
 _ROOT_USER_ID: Final = 0
-_NOT_PRIVATE_BITS: Final = 0o177  # every permission but the owner's to read and write
+_NOT_PRIVATE_BITS: Final = 0o177  # every permission bit except the owner's read and write bits
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
 def run(notary: Notary) -> None:
-    """Serve until SIGTERM or SIGINT; then requests may finish within `shutdown_seconds`, and new ones are refused."""
+    """Serve until SIGTERM or SIGINT; then refuse new requests, and wait up to `shutdown_seconds` for running ones."""
     if notary.config.development:
         raise Code.DEVELOPMENT_NOT_SERVED(got=f"{notary.config.notary}, whose operator key lies in its own folder")
     log_to(sys.stderr)
@@ -175,7 +175,7 @@ def _uvicorn_config(notary: Notary) -> uvicorn.Config:
         lifespan="on",
         log_config=None,
         access_log=False,
-        proxy_headers=False,  # limits count by peer address, which a header could fake
+        proxy_headers=False,  # a caller could fake the peer address in a header
         server_header=False,
         backlog=BACKLOG_MAX,
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
@@ -200,7 +200,7 @@ def tls_context(service: ServiceConfig) -> ssl.SSLContext | None:
 
 
 def _require_private(key: Path) -> None:
-    """Require that this user or root owns the key, and only the owner can use it; links to it are allowed."""
+    """Require that root or this process's user owns the key file, and no one else has access; links are followed."""
     try:
         found = key.stat()
     except OSError as error:

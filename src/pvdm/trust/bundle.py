@@ -1,4 +1,4 @@
-"""Checks a bundle, which has one chunk's proofs with their log proofs, offline. Says what the check proves."""
+"""Checks bundles offline, and says what the check proves. A bundle has one chunk's proofs, each with its log proof."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def parse_bundle(data: bytes) -> ProofBundle:
 
 
 def check_bundle(data: bytes, root: TrustRoot, log: InclusionChecker, *, threshold: int, now: int) -> CheckedBundle:
-    """Check the bundle. Keys must have been valid at the time of the last log entry; they may have expired since."""
+    """Check the bundle. The keys must have been valid at the latest `logged_at`; they may have expired since."""
     bundle = parse_bundle(data)
     for logged in bundle.proofs:
         log.require_included(logged.leaf, logged.inclusion.encode())
@@ -127,7 +127,7 @@ def _list_not_proved(proof: VerifiedProof) -> tuple[str, ...]:
 
 
 def resolve_log_origin(root: TrustRoot, origin: str | None) -> str:
-    """The named log, or the only one in the trust root. Raises `origin_ambiguous`."""
+    """The named log, or the only one in the trust root. Raises `origin_ambiguous` unless there is exactly one."""
     if origin is not None:
         return origin
     logs = sorted({key.identity for key in root.keys if RootRole.LOG in key.roles})
@@ -138,7 +138,7 @@ def resolve_log_origin(root: TrustRoot, origin: str | None) -> str:
 
 
 def log_checker(root: TrustRoot, *, origin: str) -> KnownLog:
-    """The checker of that log. It accepts the trust root's unrevoked log keys, also expired ones of old checkpoints."""
+    """Checks with the log's unrevoked keys in the trust root. Expired keys count, since they signed old checkpoints."""
     keys = tuple(
         NoteKey(origin, key.public.der)
         for key in root.keys

@@ -129,9 +129,9 @@ def _read_table(unit: Unit, statement_id: str) -> TableRef:
 
 
 def describe_work(ledger: Ledger, subject: str) -> Facts:
-    """Table, workload, attempt, state and verdict of an attempt or a workload, for a log line.
+    """Facts for a log line about the attempt or the workload with the id `subject`; `state` is its state.
 
-    The chunk's name is left out, since it may hold a value of the data. If the ledger cannot be read, all are None.
+    The chunk's name is left out: it may hold a value of the data. If the ledger cannot be read, all facts are None.
     """
     facts: Facts = dict.fromkeys(("table", "table_uuid", "workload_id", "attempt_id", "state", "verdict"))
     with contextlib.suppress(PvdmError), ledger.read() as unit:
@@ -150,7 +150,7 @@ def describe_work(ledger: Ledger, subject: str) -> Facts:
 
 
 def list_tables_and_workloads(ledger: Ledger, subjects: Sequence[str]) -> list[tuple[str | None, str | None]]:
-    """The table's name and the workload's id for each id of an attempt or a workload; None and None if unknown."""
+    """Table name and workload id for each subject (an attempt's or a workload's id); both None if it is unknown."""
     with ledger.read() as unit:
         found = [_find_work(unit, subject)[1] for subject in subjects]
         return [

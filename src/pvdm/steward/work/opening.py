@@ -150,13 +150,13 @@ class Workloads:
         return opened[0]
 
     def find_newest_source(self, workload_id: str) -> int | None:
-        """The id of the source's newest snapshot; None if the id is unknown or the workload is ABANDONED."""
+        """The id of the source's newest snapshot; None if that cannot be found out or the workload is ABANDONED."""
         try:
             with self.ledger.read() as unit:
                 workload = workloads.get(unit, workload_id)
                 bound = bound_contract(unit, workload)
         except PvdmError:
-            return None  # the workload is shown without this id
+            return None  # the workload is shown without the id of the newest snapshot
         return None if workload.state is WorkloadState.ABANDONED else self.sources.find_newest(workload, bound)
 
     def end_staging(self, grant: Grant, attempt_id: str) -> Attempt:
@@ -306,7 +306,7 @@ class Workloads:
         return self.ledger.transact(work, at_micros=self.clock.now_micros())
 
     def _row_of(self, workload: Workload) -> TableRow:
-        """The workload's table; raises `contract_moved` if the table's contract has changed since."""
+        """The workload's table. Raises `contract_moved` if its contract has changed since the workload was opened."""
         with self.ledger.read() as unit:
             row = tables.find_by_uuid(unit, workload.opening.table_uuid)
         if row is None:
@@ -341,7 +341,7 @@ class Workloads:
         return begun
 
     def _adopt_branch(self, workload: Workload, branch: str, reason: str | None) -> Attempt:
-        """A new attempt that adopts the branch; the last attempt if it is live or published, or `reason` is missing."""
+        """Open a new attempt that adopts the branch, or return the last attempt if it does not permit a new one yet."""
         workload_id = workload.opening.workload_id
         with self.ledger.read() as unit:
             contract = contract_of(unit, workload.opening.contract_hash)

@@ -59,7 +59,7 @@ class JobStatus:
     subject: str
     state: api.JobState
     tries: int
-    error: PvdmError | None
+    error: PvdmError | None  # None as well if the job was requested again since that try
     again_seconds: int | None = None  # until the next automatic retry; None if there will be no retry
     age_seconds: float = 0.0  # since the job was requested
 
@@ -117,7 +117,7 @@ def attempt_views(
     details = {nonce: _failure_details(unit, record, role) for nonce, record in records.items()}
     views = []
     for each in found:
-        # While VERIFYING, an old proof no longer counts, and the outside checkpoint may not cover a new proof yet.
+        # While VERIFYING, no proof is shown: the last one is outdated, or the outside checkpoint may not cover it yet.
         proof = last_proofs.get(each.attempt_id) if each.state is not AttemptState.VERIFYING else None
         failure = details.get(proof.nonce, _NO_DETAILS) if proof is not None else _NO_DETAILS
         if proof is not None and proof.verdict is Outcome.FAIL:
@@ -137,7 +137,7 @@ def _attempt_view(
 ) -> api.AttemptView:
     staged, snapshot = attempt.staged_snapshot_id, None if published is None else published.snapshot_id
     extent = None if published is None else published.extent
-    # If chunks were published together, only the chunks that failed needed the override.
+    # Of chunks that one override published together, only those with a FAIL show the override.
     waived = snapshot is not None and proof is not None and proof.verdict is Outcome.FAIL
     classes = () if proof is None else json.loads(proof.summary).get("classes", ())
     return api.AttemptView(
@@ -170,7 +170,7 @@ def _attempt_view(
 
 
 def job_view(job: JobStatus) -> api.JobView:
-    """A job as the attempt's producer may see it. Only the Steward's log has the text of a bug."""
+    """A job as the attempt's producer may see it. The text of an unexpected error is only in the Steward's log."""
     return api.JobView(
         state=job.state,
         tries=job.tries,
@@ -341,7 +341,7 @@ class WorkQueries:
                     table=names[opening.table_uuid],
                     source=opening.source,
                     source_snapshot_id=None if source is None else int(source),
-                    source_newest_snapshot_id=None,
+                    source_newest_snapshot_id=None,  # lists lack it; the route of a single workload sets it
                     source_newer_columns=each.newer_columns.decode(),
                     plan_hash=each.plan_hash,
                     chunk_count=planned.get(workload_id, 0),
@@ -359,7 +359,7 @@ class WorkQueries:
         return views
 
     def abort(self, grant: Grant, attempt_id: str, reason: str) -> api.AttemptView:
-        """Abort a staging attempt: ROLLED_BACK, its nonce aborted; a second call changes nothing."""
+        """Move an attempt from STAGING to ROLLED_BACK and abort its nonce. A second call changes nothing."""
 
         def work(unit: Unit) -> Attempt:
             _get_allowed(unit, grant, attempt_id)

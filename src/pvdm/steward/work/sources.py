@@ -53,7 +53,7 @@ class Sources:
         self._reader = reader
 
     def pin(self, bound: BoundContract, table_uuid: str) -> PinnedSource:
-        """Pin the source as it is now. Raises if its name now means another table, unless the contract names its UUID.
+        """Pin the source as it is now. Raises if it is not the table that `claims.require_same_source` requires.
 
         Raises also if the source's snapshot does not descend from the snapshot that was last published to the target.
         """
@@ -76,9 +76,9 @@ class Sources:
     def check_source(self, contract: DataProductContract, table_uuid: str | None) -> Callable[[Schema | None], None]:
         """Check the contract's source now; returns a function that refuses a target schema that the source cannot fill.
 
-        Raises for a source that is missing, unreadable, of an unsupported format, or not the approved table. A source
-        table without a snapshot is checked by its schema. A namespace has no schema: with None, the function checks
-        only the source.
+        Raises for a source that is missing, unreadable, of an unsupported format, or not the table that `pin` accepts.
+        Of a source table without a snapshot, only the schema is checked. If the target is None (the contract of a
+        namespace), the returned function checks only the source.
         """
         with _refuse_contract(contract):
             if contract.boundary.source.manifest is not None:
@@ -186,7 +186,7 @@ class Sources:
     def _load_pinned(
         self, workload: Workload, contract: DataProductContract
     ) -> tuple[TableState, TableRef, TableMetadata, int]:
-        """The source's present state, its name, its metadata with the newer columns that are read, the snapshot id."""
+        """The source's present state, its name in statements, metadata as of `_with_newer_columns`, and snapshot id."""
         catalog = self._catalog
         with self._ledger.read() as unit:
             row = tables.find_by_uuid(unit, workload.opening.source)
@@ -229,9 +229,9 @@ class Sources:
         except VerificationError as error:
             if error.reason == "file_too_large":
                 message = f"{manifest}: the manifest of source files is too large"
-                hint, most = "write several smaller manifests, each for a contract of its own", error.expected
+                hint, limit = "write several smaller manifests, each for a contract of its own", error.expected
                 raise Code.SOURCE_UNSUPPORTED(
-                    message, reason="source_manifest_invalid", expected=most, got="more", hint=hint, manifest=manifest
+                    message, reason="source_manifest_invalid", expected=limit, got="more", hint=hint, manifest=manifest
                 ) from None
             # An unreadable manifest gives no verdict about rows, since it may be corrected.
             raise Code.SOURCE_UNREADABLE(
