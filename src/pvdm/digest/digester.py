@@ -28,7 +28,7 @@ class Accumulator(Protocol):
         """Add every row of the batch. After an error the accumulator cannot be used any more."""
 
     def totals(self) -> Mapping[ProjectionName, tuple[int, int]]:
-        """Rows and sum so far, by projection."""
+        """By projection: the number of rows so far, and the sum of their element hashes."""
 
 
 @runtime_checkable
@@ -36,7 +36,7 @@ class ParquetAccumulator(Accumulator, Protocol):
     """An accumulator that reads files itself."""
 
     def read_parquet(self, data: bytes, request: FileRequest, *, rewrite: bool) -> ParquetFacts:
-        """Add every row of a Parquet file in memory. `rewrite` adds the recipe of the file to publish to the facts."""
+        """Add every row of a Parquet file in memory. With `rewrite` the facts also have the recipe (`published`)."""
 
 
 class Engine(Protocol):
@@ -64,7 +64,7 @@ class KernelMissingWarning(UserWarning):
 
 
 class Digester:
-    """Adds Arrow data to one digest for each projection. Each thread needs its own; `combine_each` adds the digests."""
+    """Adds Arrow data to one digest for each projection. Each thread needs a Digester; `combine_each` adds them up."""
 
     def __init__(self, plan: Plan, keys: Keys, *, engine: Engine | None = None) -> None:
         self._plan = plan
@@ -77,7 +77,7 @@ class Digester:
         self._free = threading.Lock()
 
     def update(self, data: ArrowData) -> None:
-        """Add every row. After an error, even one of the data's own reader, this digester cannot be used any more."""
+        """Add every row. After any error, also one while `data` is read, this digester cannot be used any more."""
         try:
             for batch in batches(data):
                 self.add(batch, first_row=self._rows)
@@ -97,7 +97,7 @@ class Digester:
     def read_parquet(self, data: bytes, request: FileRequest, *, rewrite: bool = False) -> ParquetFacts:
         """Add every row of a Parquet file in memory, its columns found by field id; returns the facts of the file.
 
-        With `rewrite` the facts include the recipe of the file to publish: new bytes, and staged ranges to copy.
+        With `rewrite` the facts also have the recipe of the file to publish: new bytes, and ranges of `data` to copy.
         """
         accumulator = self._accumulator
         if not isinstance(accumulator, ParquetAccumulator):

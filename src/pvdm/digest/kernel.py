@@ -54,7 +54,7 @@ class KernelAccumulator:
             self._digester.update(batch)
 
     def read_parquet(self, data: bytes, request: FileRequest, *, rewrite: bool) -> ParquetFacts:
-        """Add every row of a Parquet file in memory. `rewrite` adds the recipe of the file to publish to the facts."""
+        """Add every row of a Parquet file in memory. With `rewrite` the facts also have the recipe (`published`)."""
         with translate_file_errors():
             file = pvdm_kernel.ParquetFile(data, request.to_text())
             if not rewrite:
@@ -62,7 +62,7 @@ class KernelAccumulator:
             return parse_facts(*file.read_and_rewrite(self._digester))
 
     def totals(self) -> dict[ProjectionName, tuple[int, int]]:
-        """Rows and sum so far."""
+        """By projection: the number of rows so far, and the sum of their element hashes."""
         return {
             projection.name: (rows, int.from_bytes(total, "big"))
             for projection, (rows, total) in zip(self._plan.projections, self._digester.totals(), strict=True)
@@ -211,11 +211,11 @@ class DifferingRows:
         return self._kernel.is_spooled
 
     def tally(self, samples: int) -> dict[str, Any]:
-        """The wrong rows, with the first `samples` keys of each class. To be called once.
+        """The wrong rows, by the classes `missing`, `added`, `duplicated` and `modified`. To be called once.
 
-        - `fields`: pairs of a field and the number of rows where it differs. `compared`: the number of rows compared.
-        - Each class: `rows` (the number of wrong rows), `files` (pairs of file number and wrong rows), and `samples`.
-        - A sample: `at` (file, row), `rows`, `intent` and `fields` (intended row and differing fields, if modified).
+        - `fields`: pairs of a field and the number of modified rows where it differs, of `compared` modified rows.
+        - Each class: `rows` (a number), `files` (pairs of file number and rows), at most `samples` keys (`samples`).
+        - Each sample, a key: `at` (first file and row) and its `rows`; if modified `intent` (as `at`) and `fields`.
         """
         with translate_file_errors():
             found: dict[str, Any] = json.loads(self._kernel.tally(samples))

@@ -57,15 +57,15 @@ class FileRequest:
     """How the kernel reads a file.
 
     - `schema` has the columns by id, and `dropped` the ids of other columns that a file may have.
-    - `needed` are optional columns with a default value. A file must have them.
-    - `buckets` are pairs of a column's id and a number of buckets. The facts have at most two of a pair's buckets.
+    - `needed` are ids of nullable columns with a default value. A file without one of these columns is refused.
+    - `buckets` are pairs of a column's id and a number of buckets. The facts list at most two of the rows' buckets.
     - `named` are the columns that a file without field ids may have, by exact name. With None such a file is refused.
     - A file with more rows than `rows_max` is refused.
-    - `stored` are the ids of columns that batches may have in the file's own encoding.
+    - `stored` are ids of columns that batches may have with the file's dictionary, or as decimals of its width.
     - With `footer_published` a digester refuses a file with a footer that two engines could read differently.
     - `published_names` has the names of struct fields in a rewritten file, by id and in the table's order.
     - With `claims_checked` a file with wrong statistics, indexes or filters is refused.
-    - Engines read a file in splits, the first from offset `parts_from`. A file with a row group in no split is refused.
+    - `parts_from` is where the first split for engines begins. A file with a row group in no split is refused.
     """
 
     schema: Schema
@@ -141,7 +141,7 @@ def read_batches(
     claims_checked: bool = False,
     parts_from: int = 0,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a file, in those of the schema's columns that it has; other columns are not decoded."""
+    """The rows of a file, with the columns that both file and schema have; other columns are not decoded."""
     import pvdm_kernel
 
     from pvdm.digest.kernel import translate_file_errors

@@ -90,7 +90,7 @@ class Partial:
                 raise Code.PARTIAL_MISMATCH(message, reason=reason, expected=ours, got=theirs[name], hint=hint)
 
     def _origin(self) -> dict[str, str]:
-        """What partials that are combined must agree in, by the name in the error's reason."""
+        """The values that must be equal in partials to be combined, by NAME of the reason `partial_NAME_mismatch`."""
         return {
             "epoch": str(self.epoch),
             "construction": self.construction.value,

@@ -68,7 +68,7 @@ class Plan:
 
 
 def _check_parts(plan: Plan) -> None:
-    """Refuse fields of other types, such as a string for a mode, which would fail much later."""
+    """Refuse fields of the wrong type, such as a string for a mode, which would fail much later."""
     for value, kind in (
         (plan.schema, Schema),
         (plan.mode, Mode),
@@ -148,7 +148,7 @@ def uvarint(number: int) -> bytes:
 
 
 class ByteReader:
-    """Reads bytes from the front. Raises the error that `malformed(expected, got)` makes if there are too few."""
+    """Reads bytes from the front. If too few are left, it raises the error that `malformed(expected, got)` returns."""
 
     def __init__(self, data: bytes, malformed: Callable[[str, str], PvdmError]) -> None:
         self._data = data

@@ -147,7 +147,7 @@ _VALUES: Final[dict[Kind, tuple[Any, ...]]] = {
 
 
 def _leaf_values(kind: Type, mode: Mode) -> tuple[Any, ...]:
-    """Two values of a type without parts, or fewer if it has fewer."""
+    """Two values of a type without parts, or fewer if the type has only one or none."""
     match kind:
         case PrimitiveType(name):
             return _VALUES.get(name, (0, 1))
@@ -171,7 +171,7 @@ def _leaf_values(kind: Type, mode: Mode) -> tuple[Any, ...]:
 
 
 def _sample(slot: Field | Inner, mode: Mode) -> Any:
-    """A value with one entry in every list and map; null only for `unknown`, which has no other."""
+    """A value with one entry in every list and map; null only for the type `unknown`, which has no other value."""
     match slot.type:
         case PrimitiveType(Kind.UNKNOWN):
             return None
@@ -186,7 +186,7 @@ def _sample(slot: Field | Inner, mode: Mode) -> Any:
 
 
 def _variations(path: str, slot: Field | Inner, mode: Mode) -> Iterator[tuple[str, Field | Inner, dict[str, Any]]]:
-    """Each leaf in the slot: its path and slot, and by kind of change the whole sample with only this leaf changed."""
+    """For each leaf: its path, its slot, and by change (`value`, `null`) the sample with only this leaf changed."""
     match slot.type:
         case StructType(fields) if fields:
             whole = _sample(slot, mode)

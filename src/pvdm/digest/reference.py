@@ -178,8 +178,8 @@ def string_body(data: bytes, mode: Mode) -> bytes:
     if mode is Mode.STORED or decoded.isascii():
         return data
     for code in map(ord, decoded):
-        last_begun = bisect_right(_RANGE_STARTS, code) - 1
-        if last_begun >= 0 and code <= _RANGE_ENDS[last_begun]:
+        range_index = bisect_right(_RANGE_STARTS, code) - 1
+        if range_index >= 0 and code <= _RANGE_ENDS[range_index]:
             expected = "code points that Unicode 14.0.0 assigns"
             raise Code.ROW_INVALID(reason="string_unassigned_code_point", expected=expected, got=f"U+{code:04X}")
     return unicodedata.normalize("NFC", decoded).encode()
@@ -464,5 +464,5 @@ class ReferenceAccumulator:
             self._totals[name] = count, total % 2**256
 
     def totals(self) -> Mapping[ProjectionName, tuple[int, int]]:
-        """Rows and sum so far, by projection."""
+        """By projection: the number of rows so far, and the sum of their element hashes."""
         return dict(self._totals)

@@ -28,7 +28,7 @@ def share(pieces: Iterable[_T], workers: Sequence[Callable[[_T], None]]) -> None
                     return
                 worker(piece)
         except BaseException:
-            # Without the lock, since another thread may hold it while it waits for the next piece.
+            # The lock is not taken here, since another thread may hold it while it waits for the next piece.
             stopped.append(True)
             raise
 

@@ -19,7 +19,7 @@ DAY_MICROSECONDS: Final = 86_400_000_000
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
-    """A primitive with its logical type. Floats are bits, decimals unscaled, strings bytes that may not be UTF-8."""
+    """A primitive with its logical type. Floats are bits, decimals unscaled, strings bytes not checked for UTF-8."""
 
     type: PrimitiveType | DecimalType
     value: bool | int | bytes

@@ -162,7 +162,7 @@ class Source:
 
     @cached_property
     def _catalog_name(self) -> str:
-        """Add a Spark catalog for this Steward and the producer's token to the session; returns the catalog's name."""
+        """The name of a catalog that is added to the session, with the Steward's address and the producer's token."""
         lent = self.client.lend(Role.PRODUCER)
         digest = hashlib.sha256(self.client.url.encode() + (lent.token_id or "").encode() + lent.token.reveal())
         name = f"pvdm_{digest.hexdigest()[:16]}"
@@ -173,7 +173,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """One chunk, for the job that makes its rows: the source's rows in `files`, or for which `where` is true."""
+    """One chunk, as the job gets it. Its rows are those in the source's `files`, or those where `where` is true."""
 
     workload_id: str
     chunk_id: str
