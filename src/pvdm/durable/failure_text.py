@@ -107,7 +107,7 @@ def _got_text(attempt: AttemptView) -> str | None:
 
 
 def _located_details(attempt: AttemptView) -> dict[str, str | int]:
-    """The details about the wrong rows that verification has located, or why it could not."""
+    """The details about the wrong rows that verification has located, or why it could not locate them."""
     located = attempt.located
     if located is None:
         return {}
@@ -219,7 +219,7 @@ def reason_for(error: BaseException) -> str:
 def staging_error(error: BaseException, reason: str, attempt: AttemptView) -> BaseException:
     """The error for the caller after staging has failed; `attempt` is as it was read after the abort.
 
-    An attempt that ended with another reason than `reason`, this run's, was ended by another caller.
+    `reason` is the one that this run gave to abort the attempt. If the attempt has another, another caller ended it.
     """
     if attempt.state is not AttemptState.ROLLED_BACK or attempt.reason != reason:
         return ended_elsewhere_error(attempt, job=_summary(error, 300))

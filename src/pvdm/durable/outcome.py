@@ -62,7 +62,7 @@ _CORRECT_EMPTY: Final = (
 
 
 class PublicationTime(Enum):
-    """Whether this run published a workload's rows, or an earlier one had."""
+    """Which runs published a workload's rows: this run, earlier runs, or both."""
 
     NOW = "now"
     BEFORE = "before"
@@ -116,7 +116,7 @@ class ChunkOutcome:
 
     @property
     def published(self) -> PublicationTime | None:
-        """Whether this run published the chunk, or an earlier one had; None if it is not published."""
+        """Whether this run or an earlier run published the chunk; None if the chunk is not published."""
         if self.state is not AttemptState.COMMITTED:
             return None
         return PublicationTime.BEFORE if self.before else PublicationTime.NOW
@@ -161,7 +161,7 @@ class Committed:
 
     @property
     def published(self) -> PublicationTime:
-        """Whether this run published the chunks, or an earlier one had, or each a part."""
+        """Whether this run published all chunks, or earlier runs did, or each published a part of them."""
         if self.chunks and all(each.before for each in self.chunks):
             return PublicationTime.BEFORE
         return PublicationTime.PARTLY_NOW if any(each.before for each in self.chunks) else PublicationTime.NOW
@@ -255,7 +255,7 @@ Outcome: TypeAlias = Committed | VerificationFailed | RolledBack
 
 
 def extent_of(chunks: Sequence[ChunkOutcome]) -> ExtentView | None:
-    """The sum over the published chunks, with removals counted once a snapshot; None if a chunk's extent is unknown."""
+    """The sum over the published chunks; removals count once for each snapshot. None if a chunk's extent is unknown."""
     published = [each.attempt for each in chunks if each.attempt.snapshot_id is not None]
     extents = [each.extent for each in published if each.extent is not None]
     if len(extents) < len(published):

@@ -144,7 +144,7 @@ class Run:
                     return last
                 case AttemptState.VERIFYING | AttemptState.COMMITTING:
                     if last.problem is not None:
-                        # A second report that it is staged makes the Steward try at once: the cause may be gone.
+                        # The Steward tries at once if the attempt is reported as staged again: the cause may be gone.
                         last = self._client.staged(last.attempt_id)
                     return self._await_attempt(chunk, last)
                 case AttemptState.STAGING:
@@ -244,7 +244,7 @@ class Run:
         """The next step if no attempt at the chunk is left; else empty."""
         failed_max = self._bound.contract.governance.attempts_max
         if attempt.number < min(failed_max, ROLLED_BACK_MAX):
-            return ""  # even failed and rolled back attempts together are below each limit
+            return ""  # neither failed nor rolled back attempts can have reached their limit
         workload_id, index = self._workload.workload_id, self._plan_indexes[chunk.chunk_id]
         try:
             attempts = self._client.workload(workload_id, chunks_after=index, limit=1, look_up_source=False).attempts
@@ -351,7 +351,7 @@ def _stage_limit(seconds: float | None, expires_at: int) -> float | None:
 def publish_override(client: StewardClient, override_id: str, watch: Watch = ignore_progress) -> Outcome:
     """Publish the bytes that an accepted override names, as an operator, and wait for the outcome.
 
-    A repeated call waits for the same attempt while it is live. After an unpublished end, it makes a new attempt.
+    A repeated call waits for the same attempt until that ends. If it ended unpublished, the call makes a new attempt.
     """
     attempt = client.publish_override(override_id)
     published_before = attempt.state is AttemptState.COMMITTED

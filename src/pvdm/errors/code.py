@@ -35,7 +35,7 @@ class RegisteredCode(StrEnum):
         hint: str | None = None,
         **details: str | int,
     ) -> PvdmError:
-        """Create an error of the code's first kind. Other texts are from the registry: of the reason, if given."""
+        """Create an error of the code's first kind. Texts not given are from the entry of `reason`, else the code's."""
         entry = self.entry if reason is None else self.entry.reasons[reason]
         error = KINDS[self.entry.kinds[0]](
             self,
@@ -45,5 +45,5 @@ class RegisteredCode(StrEnum):
             hint=hint or entry.hint,
             **details,
         )
-        error.reason = reason or error.reason  # set here: the constructor would read every section to find its code
+        error.reason = reason or error.reason  # set here: given a reason, the constructor would read every section
         return error

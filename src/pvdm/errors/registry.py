@@ -44,7 +44,7 @@ def _registry() -> Traversable:
 
 
 def _read_entry(table: dict[str, Any] | str, kinds: tuple[str, ...] = ()) -> Entry:
-    """The entry of a TOML table. A reason may be just the text of its `when`; its code has these `kinds`."""
+    """The entry of a TOML table, or of a reason that is only its `when`. For a reason, `kinds` are its code's."""
     if isinstance(table, str):
         return Entry(kinds, table)
     kind = table.get("kind", kinds)

@@ -1,4 +1,4 @@
-"""Lattice reduction finds two different multisets with equal sums of row hashes: unkeyed, or keyed and leaked."""
+"""Finds, by lattice reduction, two multisets with equal sums of row hashes (unkeyed hashes, or leaked keyed ones)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from pvdm.model.schema import DecimalType, Field, Kind, PrimitiveType, Schema
 
 LEAKED_ROWS: Final = 64
 _MODULUS_BITS: Final = 256
-# The two conditions (sum 0, count 0) have so much weight that every short vector meets them exactly.
+# The conditions on z in `find_relation` (two sums are 0) have this weight, so that short vectors meet them exactly.
 _WEIGHT: Final = 1 << 64
 KEY_COUNT: Final = 1_000
 _CANDIDATES: Final = 112  # payments among which a relation is searched
@@ -153,7 +153,7 @@ class CraftedStudy:
     multisets_differ: bool
     unkeyed_sums_equal: bool
     keys: int
-    keyed_rejected: int
+    keyed_rejected: int  # the number of keys under which the digests differ
 
     @property
     def holds(self) -> bool:
