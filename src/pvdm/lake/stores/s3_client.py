@@ -45,7 +45,7 @@ class S3Settings:
     """The server's address and the limits of calls to it. Without `endpoint` the server is AWS's own in the region.
 
     `credentials` are those of a session that a Steward, pvdm's service, opened for its client (`roles.Sts`). If they
-    are None, AWS's own chain finds others: in the environment, a profile or the instance. Locations have none.
+    are None, AWS's own chain finds others: in the environment, a profile or the instance.
     """
 
     region: str
@@ -276,7 +276,7 @@ def credential_properties(credentials: S3Credentials) -> dict[str, str]:
 
 
 def settings_from_config(config: Mapping[str, str]) -> S3Settings:
-    """The store that the response to a table's load describes. If it has no credentials, the caller's own are used."""
+    """The store's settings from the `config` of a loadTable response; without credentials if it has none."""
     if REGION not in config:
         words = "the Steward's response does not describe the table's store"
         raise Code.STORE_NOT_CONFIGURED(words, expected=REGION, got="none")

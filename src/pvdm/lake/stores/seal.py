@@ -60,7 +60,7 @@ class Seals:
         role = Role(vending.producer_role)
         with _translate_errors():
             self._run_locked(prefix.authority, lambda: self._add_seal(prefix, role, vending.lifetime_seconds))
-            fault.point("lake.seal.after_policy")  # where tests can stop it
+            fault.point("lake.seal.after_policy")  # where tests can stop the process
             self._require_in_force(prefix, self._open_as_producer(prefix, role, vending))
             # Uploads from before the seal can no longer be completed.
             self._stores.object_store(prefix).abort_uploads(prefix)

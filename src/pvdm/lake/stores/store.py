@@ -38,11 +38,11 @@ class ListedFile:
 
 @dataclass(frozen=True, slots=True)
 class WriteHooks:
-    """Functions that a write calls, for tests: before its sync, once the file is complete, once it has its name."""
+    """Functions that a write calls, for tests. A local file is written under a temporary name first."""
 
     before_sync: Callable[[], None] = _do_nothing
-    after_temp: Callable[[], None] = _do_nothing
-    after_name: Callable[[], None] = _do_nothing
+    after_temp: Callable[[], None] = _do_nothing  # the temporary file is complete and synced
+    after_name: Callable[[], None] = _do_nothing  # the file has its own name
 
 
 @dataclass(frozen=True, slots=True)

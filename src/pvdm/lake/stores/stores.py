@@ -33,7 +33,7 @@ class Stores:
         return self._local if place.scheme == "file" else self.object_store(place)
 
     def for_writing(self, root: Location) -> Store:
-        """The store to write below `root`. On this machine it makes every folder from `root` on durable."""
+        """The store to write below `root`. On this machine it makes folders from `root` to each new file durable."""
         return LocalStore(root.local) if root.scheme == "file" else self.object_store(root)
 
     def object_store(self, place: Location) -> S3Store:

@@ -35,7 +35,7 @@ class UpstreamState:
 
 @dataclass(frozen=True, slots=True)
 class CommitRequest:
-    """A commit that replaces exactly the state `seen`, which was read before, if the requirements hold."""
+    """A commit made for the state `seen`, which was read before. It happens only if the requirements hold."""
 
     seen: UpstreamState
     requirements: Sequence[Json]
@@ -120,6 +120,6 @@ def table_missing_error(identifier: TableIdentifier) -> PvdmError:
 
 
 def _short(why: str | Exception) -> str:
-    """The text in one printable line, cut to 200 characters. Of an exception, only the class: texts have addresses."""
+    """The text in one printable line of 200 characters at most. Of an exception only the class: it has no addresses."""
     text = type(why).__name__ if isinstance(why, Exception) else " ".join(why.split())[:200]
     return "".join(each if each.isascii() and each.isprintable() else ascii(each)[1:-1] for each in text)

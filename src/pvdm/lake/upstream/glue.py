@@ -158,7 +158,7 @@ class GlueUpstream:
             raise upstream.unavailable_error(self._name, what, _aws_code(error)) from error
 
     def _require_times(self, identifier: upstream.TableIdentifier, request: upstream.CommitRequest) -> None:
-        """Raise for a snapshot older than the last change: PyIceberg would make its time that of the last change."""
+        """Raise for a snapshot older than the last change: PyIceberg would set `last-updated-ms` back to its time."""
         last_ms = request.seen.metadata.last_updated_ms
         for update in request.updates:
             snapshot = update.get("snapshot") if isinstance(update, dict) else None

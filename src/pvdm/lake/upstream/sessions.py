@@ -177,5 +177,5 @@ def _read_body(answer: requests.Response, max_bytes: int) -> bytes:
             if len(found) > max_bytes:
                 break
     finally:
-        answer.close()  # a connection that was read to its end stays open
+        answer.close()  # closes the connection only if the body was not read to its end
     return bytes(found)

@@ -1,4 +1,4 @@
-"""The catalog's namespaces. The rows of dropped ones stay. A change needs the namespace that was checked (`judged`)."""
+"""The catalog's namespaces; rows of dropped ones stay. A change raises if the row is not as it was read (`judged`)."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def create(unit: Unit, levels: Levels, *, domain: str, properties: Mapping[str, 
     """Add a namespace. Raises `namespace_exists`, and `name_of_table` or `name_of_view` if its name is taken.
 
     Engines read `a.b.c` as the table `c` of the namespace `a.b`. If there is no such table, they read it as a part of
-    the table `a.b`: a branch, a tag or a metadata table. With a namespace `a.b` too, that name could mean other rows.
+    the table `a.b`: a branch, a tag or a metadata table. A new namespace `a.b` could give `a.b.c` another meaning.
     """
     unit.lock_name("namespaces")
     home = find(unit, levels[:-1])
@@ -91,7 +91,7 @@ def find_by_id(unit: Unit, namespace_id: str) -> Namespace | None:
 def list_children(
     unit: Unit, parent: Levels, *, domain: str | None = None, after: Levels | None = None, count: int | None = None
 ) -> list[Namespace]:
-    """The namespaces directly inside `parent` (`()` for the top level), ordered by `levels_key`, after `after`."""
+    """The first `count` namespaces directly in `parent` (`()`: the top level) whose `levels_key` is above `after`'s."""
     inside = select(namespaces).where(namespaces.c.parent == levels_key(parent), _LIVE)
     inside = where_given(inside, (namespaces.c.domain, domain))
     last = None if after is None else levels_key(after)

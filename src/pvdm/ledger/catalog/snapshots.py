@@ -30,7 +30,7 @@ def add_known(unit: Unit, table_uuid: str, hashes: Mapping[str, str], *, structu
 
 
 def list_known(unit: Unit, table_uuid: str) -> dict[tuple[str, str], str]:
-    """The stored snapshots. Key: snapshot id, hash of its facts. Value: hash of the table's structure at that time."""
+    """The stored snapshots. Key: snapshot id and hash of its facts. Value: `structure_sha256` given to `add_known`."""
     wanted = select(known_snapshots).where(known_snapshots.c.table_uuid == table_uuid)
     return {(row["snapshot_id"], row["facts_sha256"]): row["structure_sha256"] for row in unit.rows(wanted)}
 
