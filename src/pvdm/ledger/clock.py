@@ -73,7 +73,7 @@ class Absence:
 
 @dataclass(frozen=True, slots=True, order=True)
 class _StartBound:
-    """If the host's clock shows at most `latest_micros`, a start uses that time; otherwise it uses `trusted_micros`."""
+    """A start uses the time of the host's clock if it is at most `latest_micros`, and otherwise `trusted_micros`."""
 
     latest_micros: int
     trusted_micros: int

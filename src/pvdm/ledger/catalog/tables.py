@@ -1,4 +1,4 @@
-"""The catalog's pointers: each table's current metadata file. Changes need the row that was checked (`judged`)."""
+"""The catalog's pointers: each table's current metadata file. A change raises if the row is not as read (`judged`)."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _BY_LEVELS_AND_NAME: Final = (
     )
     .where(namespaces.c.levels == bindparam("of_levels"), namespaces.c.dropped_micros.is_(None))
 )
-# A swap compares every column except these. Each change of them also changes `revision`; `_LIVE` checks the drop.
+# A swap compares every column except these. Their changes also change `revision`; `_LIVE` compares `dropped_micros`.
 _NOT_COMPARED: Final = frozenset({"place", "upstream", "protected_micros", "dropped_micros", "at_micros"})
 _COMPARED: Final = tuple(column.name for column in tables.c if column.name not in _NOT_COMPARED)
 _SWAPPED: Final = ("metadata_location", "metadata_sha256", "previous_location", "location", "place")
@@ -178,7 +178,7 @@ def find_dropped(unit: Unit, metadata_location: str) -> TableRow | None:
 
 
 def find_dropped_overlapping(unit: Unit, place: Location, *, except_domain: str) -> TableRow | None:
-    """A dropped table of another domain at, above or below the place, or None. That domain may register it again."""
+    """A dropped table of another domain at, above or below the place, or None. Its domain may register it again."""
     queries = select_overlapping(place, dropped=True)
     return _find_first(unit, (each.where(tables.c.domain != except_domain) for each in queries))
 

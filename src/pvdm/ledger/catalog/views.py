@@ -1,6 +1,6 @@
-"""The catalog's views: each view's current metadata file. Changes need the row that was checked (`judged`).
+"""The catalog's views: each view's current metadata file.
 
-A change raises `namespace_moved` or `view_moved` if the namespace or the view has changed since it was checked.
+A change raises `namespace_moved` or `view_moved` if the namespace or the view (`judged`) has changed since it was read.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class NewView:
 
 
 def create(unit: Unit, home: Namespace, new: NewView) -> ViewRow:
-    """Add the view to the namespace `home`. Raises `view_uuid_taken`, and as `_require_free` does."""
+    """Add the view to the namespace `home`. Raises `view_uuid_taken`, or an error of `_require_free`."""
     namespaces.require_unchanged(unit, home)
     unit.lock_name(f"names {home.namespace_id}")
     _require_free(unit, home.namespace_id, new.name)
