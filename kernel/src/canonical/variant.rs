@@ -78,7 +78,7 @@ impl Writer<'_> {
         }
         let mut reader = Reader(bytes);
         let header = reader.byte()?;
-        // The low two bits say which kind of value it is; the rest depends on the kind.
+        // The low two bits say which kind of value it is. The meaning of the other six bits depends on the kind.
         match header & 0x03 {
             0 => self.put_primitive(out, header >> 2, reader),
             1 => {
@@ -171,7 +171,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// The string in the form of the mode.
+    /// Converts the string to NFC in portable mode, and leaves it as it is in stored mode.
     fn normalize<'t>(&self, text: &'t str) -> Result<Cow<'t, str>> {
         match self.mode {
             Mode::Stored => Ok(Cow::Borrowed(text)),

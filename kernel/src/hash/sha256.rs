@@ -1,6 +1,6 @@
 //! The sum of the HMAC-SHA256 of many padded messages. There are two implementations: a portable path (the `sha2`
-//! crate), and an AVX-512 path that hashes 16 messages of equal length in blocks at once. The path is chosen at run
-//! time.
+//! crate), and an AVX-512 path that hashes 16 messages with the same number of blocks at once. The path is chosen at
+//! run time.
 
 use sha2::Digest;
 use zeroize::Zeroize;
@@ -199,8 +199,8 @@ mod avx512 {
         unsafe { sum_lanes(key, messages, scratch) }
     }
 
-    /// Groups the messages by number of blocks. Full groups are hashed in lanes; what remains in a group is hashed in
-    /// lanes or, if it is few messages, one by one.
+    /// Groups the messages by number of blocks. Full groups are hashed in lanes. The messages that remain in a group are
+    /// hashed in lanes too, or one by one if they are few.
     #[target_feature(enable = "avx512f,avx512bw")]
     fn sum_lanes(key: &HmacKey, messages: Messages<'_>, scratch: &mut Scratch) -> WordSum {
         let mut sum = WordSum::default();
@@ -245,7 +245,7 @@ mod avx512 {
     /// Messages of this many blocks (1 MiB) or more are hashed one by one, because such messages rarely
     /// have equal numbers of blocks.
     const LONG_MESSAGE_BLOCKS: usize = 16_384;
-    /// Groups of fewer messages are hashed one by one. Sixteen lanes cost as much as about five single messages.
+    /// Groups of fewer messages than this are hashed one by one. Sixteen lanes cost as much as about five single messages.
     const SMALL_GROUP: usize = 5;
 
     /// Hashes sixteen messages of `blocks` blocks each, and adds the hashes of the first `lanes` of them to `sum`.

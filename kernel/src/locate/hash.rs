@@ -1,7 +1,7 @@
 //! A fast keyed 128-bit hash of rows and cells, to find wrong rows after a FAIL.
 //!
-//! It is not a digest and proves nothing. The verdict depends on the digests alone, and the rows that this hash finds
-//! are compared with the digests' counts. The producer does not know the key: it is drawn after the freeze, used once,
+//! It is not a digest and proves nothing. The verdict depends on the digests alone, and the numbers of wrong rows that
+//! this hash finds are compared with the digests' row counts. The producer does not know the key: it is drawn after the freeze, used once,
 //! and never leaves the process.
 
 use zeroize::Zeroize;
@@ -43,7 +43,8 @@ impl RowHash {
         for chunk in &mut chunks {
             self.step(&mut states, word(&chunk[..8]), word(&chunk[8..]));
         }
-        // Zeros fill the last chunk. The state starts with the length, so zeros at the end of a message count.
+        // Zeros fill the last chunk. Zeros at the end of a message still change the hash, because the state starts with
+        // the length.
         let mut last = [0; 16];
         last[..chunks.remainder().len()].copy_from_slice(chunks.remainder());
         self.step(&mut states, word(&last[..8]), word(&last[8..]));
@@ -60,7 +61,7 @@ impl RowHash {
 }
 
 impl PartialEq for RowHash {
-    /// Whether both have the same key.
+    /// Whether both have the same key and purpose.
     fn eq(&self, other: &Self) -> bool {
         self.hash(&[]) == other.hash(&[])
     }

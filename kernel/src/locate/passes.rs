@@ -2,8 +2,8 @@
 //! rows into buckets and finds the buckets that differ. The second pass collects the rows of these buckets.
 //!
 //! Every row has two hashes under separate keys: one of its identity, which selects the bucket, and one of its content.
-//! A bucket holds the sum of the intended rows' hashes minus the sum of the staged rows' hashes. This difference is
-//! zero if both sides have the same rows in the bucket.
+//! The XOR of these two is the row hash. A bucket holds the sum of the intended rows' row hashes minus the sum of the
+//! staged rows' row hashes. This difference is zero if both sides have the same rows in the bucket.
 
 use crate::canonical::batch_column::BatchColumn;
 use crate::canonical::rows::{TILE_ROWS, Tile};
@@ -72,9 +72,9 @@ pub struct Sieve {
     tile: Tile,
     /// There are 2^`bits` buckets.
     bits: u32,
-    /// For each bucket: the sum of the intended rows' hashes minus the sum of the staged rows' hashes.
+    /// For each bucket: the sum of the intended rows' row hashes minus the sum of the staged rows' row hashes.
     sums: Vec<u128>,
-    /// For each bucket: the number of rows of both sides.
+    /// For each bucket: the number of its rows, of both sides together.
     counts: Vec<u32>,
 }
 
@@ -127,14 +127,15 @@ impl Sieve {
         Ok(())
     }
 
-    /// Returns the number of buckets that differ, and the number of rows that both sides have in these buckets.
+    /// Returns the number of buckets that differ, and the number of rows in these buckets, of both sides together.
     pub fn count_differing(&self) -> (u64, u64) {
         let found = self.sums.iter().zip(&self.counts).filter(|(sum, _)| **sum != 0);
         found.fold((0, 0), |(buckets, rows), (_, count)| (buckets + 1, rows + u64::from(*count)))
     }
 
-    /// Creates a collector for the rows of the buckets that differ; each thread needs its own. With `hash_fields` it
-    /// hashes single cells too. `new_records` creates the storage for records with this number of cell hashes.
+    /// Creates a collector for the rows of the buckets that differ; each thread needs its own. With `hash_fields` the
+    /// collector hashes single cells too. `new_records` gets the number of cell hashes in a record, and creates the
+    /// storage for the records.
     pub fn suspects(&self, hash_fields: bool, new_records: impl FnOnce(usize) -> Records) -> Suspects {
         let mut wanted = vec![0u64; self.sums.len().div_ceil(64)];
         for (at, _) in self.sums.iter().enumerate().filter(|(_, sum)| **sum != 0) {

@@ -7,7 +7,7 @@ pub const ROW_BITS: u32 = 40;
 /// The bits of a file number in a packed place.
 const FILE_BITS: u32 = 23;
 
-/// Where a row was seen: its side, the number of its file there, and its number in that file.
+/// Where a row was seen: its side, the number of its file on this side, and the number of the row in this file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     pub staged: bool,

@@ -1,4 +1,5 @@
-//! Records of fixed width in sorted order. They are in memory up to a limit, and in sorted runs on disk beyond it.
+//! Stores records of fixed width, and reads them back in sorted order. Records are kept in memory up to a limit. Beyond
+//! the limit they are written to disk in sorted runs.
 
 use crate::error::{Fault, Result};
 use std::cmp::Reverse;

@@ -14,8 +14,8 @@ use std::collections::{BTreeMap, VecDeque};
 const KEY_BYTES: usize = 16;
 /// The hashes of key and content together, at the start of a record.
 const ROW_BYTES: usize = 32;
-/// A list of unmatched rows keeps whole records up to this many bytes, but never fewer than `HELD_MIN` records. Further
-/// rows are only counted by file.
+/// A list of unmatched rows keeps at most this many bytes of whole records, or `HELD_MIN` records if these have more
+/// bytes. Further rows are only counted by file.
 const HELD_BYTES: usize = 1 << 24;
 const HELD_MIN: usize = 64;
 /// Positions of the classes in `NAMES` and in the fields of `Tally`.
@@ -107,7 +107,7 @@ pub struct Tally {
     /// The names of the hashed fields; empty if fields are not hashed.
     names: Vec<String>,
     samples_max: usize,
-    /// The number of whole records that a list of unmatched rows keeps.
+    /// The most whole records that a list of unmatched rows keeps.
     held_max: usize,
     /// The number of wrong rows of each class.
     counts: [u64; 4],
@@ -244,7 +244,7 @@ impl Tally {
         Some(found)
     }
 
-    /// Adds a sample. Keeps the samples with the first places of each class.
+    /// Adds a sample. If the class then has too many samples, drops the one with the last place.
     fn add_sample(&mut self, class: usize, sample: Sample) {
         let Ok(at) = sample.place.pack() else { return };
         self.samples[class].insert(at, sample);

@@ -4,7 +4,7 @@ use arrow_schema::{DataType, Field as ArrowField, FieldRef};
 
 /// Ids from here on belong to Iceberg's metadata columns (row ids, file names, positions).
 pub const RESERVED_ID_FIRST: i32 = i32::MAX - 200;
-/// The key of a field's metadata that has its id.
+/// The key of a field's id in the metadata of the field.
 pub const FIELD_ID: &str = "PARQUET:field_id";
 
 /// The fields of a struct, the element of a list, key and value of a map.
