@@ -181,8 +181,8 @@ class Schema:
         for field in self.fields:
             depth = _depth(field.type)
             if depth > NESTING_DEPTH_MAX:
-                message, most = f"column {field.name!r} nests too deeply", f"at most {NESTING_DEPTH_MAX} levels"
-                raise Code.ROW_INVALID(message, reason="nesting_too_deep", expected=most, got=str(depth))
+                message, allowed = f"column {field.name!r} nests too deeply", f"at most {NESTING_DEPTH_MAX} levels"
+                raise Code.ROW_INVALID(message, reason="nesting_too_deep", expected=allowed, got=str(depth))
         ids = [slot.field_id for _, slot in self.walk()]
         if any(found is not None for found in ids):
             if None in ids:
@@ -208,12 +208,12 @@ class Schema:
         return Schema(tuple(self.column(name) for name in sorted(names)))
 
     def walk(self) -> Iterator[tuple[str, Field | Inner]]:
-        """Every field, list element, map key and map value (a slot) with its dotted path, outermost first."""
+        """Every field, list element, map key and map value (each a slot) with its dotted path; a parent comes first."""
         for field in self.fields:
             yield from _walk(field.name, field)
 
     def with_scales(self, scales: Mapping[str, int]) -> Schema:
-        """The schema with declared scales by dotted path (`a.b`, `l.element`). Raises for a path of no decimal."""
+        """The schema with declared scales by dotted path (`a.b`, `l.element`). Raises if a path is not a decimal's."""
         pending = dict(scales)
         declared = Schema(tuple(_with_scales(field.name, field, pending) for field in self.fields))
         if pending:
@@ -221,7 +221,7 @@ class Schema:
         return declared
 
     def to_json(self) -> dict[str, object]:
-        """The JSON value, with keys and fields in the order that the schema's fingerprint, its hash, needs."""
+        """The JSON value. The schema's fingerprint is the hash of this JSON, so keys and fields have a fixed order."""
         return {"fields": _fields_to_json(self.fields), "type": "struct"}
 
     @classmethod
@@ -340,8 +340,8 @@ _FIXED: Final = re.compile(r"fixed\((\d{1,10})\)", re.ASCII)
 def type_from_json(value: object, depth: int = 1) -> Type:
     """The type that `type_to_json` wrote, at this depth of nesting. Raises for anything else."""
     if depth > NESTING_DEPTH_MAX:
-        most = f"at most {NESTING_DEPTH_MAX} levels"
-        raise Code.ROW_INVALID("the schema nests too deeply", reason="nesting_too_deep", expected=most, got="more")
+        allowed = f"at most {NESTING_DEPTH_MAX} levels"
+        raise Code.ROW_INVALID("the schema nests too deeply", reason="nesting_too_deep", expected=allowed, got="more")
     if isinstance(value, str):
         return _named_type(value)
     if not isinstance(value, dict):

@@ -84,7 +84,7 @@ class DigestKey(_EpochKey):
 
 
 class CommitmentKey(_EpochKey):
-    """The key for a proof's commitments, which stand for one projection's digests. It never hashes rows."""
+    """The key of a proof's commitments: keyed hashes of the digests of one projection. It never hashes rows."""
 
     __slots__ = ()
     _name = "commitment key"

@@ -121,7 +121,7 @@ class _Staging:
         No other writer uses an attempt's branch, so only commits to the rest of the table conflict. A retry waits for a
         random time with a growing limit, so that concurrent writers do not all retry at once.
         """
-        ends, longest = time.monotonic() + COMMIT_PATIENCE_MAX_SECONDS, _FIRST_WAIT_SECONDS
+        deadline, longest_wait = time.monotonic() + COMMIT_PATIENCE_MAX_SECONDS, _FIRST_WAIT_SECONDS
         while True:
             snapshot = self._next_snapshot(metadata, files)
             if snapshot is None:
@@ -133,12 +133,12 @@ class _Staging:
                 self._table.commit(_make_requirements(metadata, self._to.branch), snapshot.updates)
                 return
             except ConflictError:
-                wait = random.uniform(0, longest)  # noqa: S311 - not a secret
-                if time.monotonic() + wait > ends:
+                wait = random.uniform(0, longest_wait)  # noqa: S311 - not a secret
+                if time.monotonic() + wait > deadline:
                     raise
                 self._remove(self._written[written_before:])
                 time.sleep(wait)
-                longest = min(2 * longest, _LONGEST_WAIT_SECONDS)
+                longest_wait = min(2 * longest_wait, _LONGEST_WAIT_SECONDS)
                 metadata = self._load()
             except StateUnknownError:
                 self._written.clear()  # the commit may have succeeded, so the files stay

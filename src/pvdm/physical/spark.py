@@ -138,9 +138,9 @@ def _predicate(predicate: ex.Predicate) -> Column:
 def _comparable(column: Column, given: ex.Literal) -> Column:
     """The column. For floats and UUIDs it is an expression that Spark does not push down to its sources.
 
-    Iceberg and Parquet skip partitions, files and row groups by bounds, which have another order than Spark. In bounds
-    -0.0 is below 0.0, and NaN does not count, while Spark orders NaN above all numbers. Iceberg compares UUIDs as
-    signed numbers. Spark pushes down neither sums nor concatenations. Adding 0.0 only changes -0.0, to 0.0.
+    Iceberg and Parquet skip partitions, files and row groups by lower and upper bounds, but do not order values as
+    Spark does. In bounds -0.0 is below 0.0, and NaN does not count; Spark orders NaN above all numbers. Iceberg orders
+    UUIDs as signed numbers. Spark does not push down sums or concatenations. Adding 0.0 changes only -0.0: to 0.0.
     """
     from pyspark.sql import functions
 
@@ -156,7 +156,7 @@ def _literal(given: ex.Literal) -> Column:
 
 
 def in_partition(metadata: TableMetadata, partition: Sequence[tuple[str, str | None]], catalog: str) -> Column:
-    """The condition that a row lies in the declared partition of the table's current spec."""
+    """The condition that a row lies in the `partition` that the contract declares, by the table's current spec."""
     types = source_types(to_model(metadata.current_schema))
     names = {field_id: name for name, field_id in metadata.current_schema.ids_by_name.items()}
     # A contract names a partition field by its name, or by the column that an identity field copies.
@@ -234,7 +234,7 @@ def _type_key(type_: DataType) -> Any:
 
 
 def _widens(given: DataType, wanted: DataType) -> bool:
-    """Whether the wanted type has every value of the given type: a wider number type, or any type if all are null."""
+    """Whether the wanted type has every value of the given type: a wider number type, or any type for nulls only."""
     from pyspark.sql.types import DecimalType, NullType
 
     if isinstance(given, NullType):

@@ -49,7 +49,7 @@ class Stager(Protocol[Rows_contra]):
     def cancel(self, to: Destination) -> bool:
         """Stop `stage` in another thread, if it runs.
 
-        True means that the caller need not wait: the job's function may still run, but its rows are never written.
+        True means that the caller need not wait: `make` may still run, but its rows are never written.
         """
 
 

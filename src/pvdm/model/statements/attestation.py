@@ -13,7 +13,7 @@ from pvdm.model.statements.table import TableRef
 
 @dataclass(frozen=True, slots=True)
 class SourceAttestation(Document, title="the source attestation"):
-    """The row count of one source snapshot, and a commitment (a keyed hash) to its digest. No producer has the key."""
+    """The row count of one source snapshot, and a commitment: a keyed hash of its digest. No producer has the key."""
 
     attestor: Identity
     table: TableRef

@@ -1,4 +1,4 @@
-"""Break-glass: the only override of a verdict, bound to one FAIL proof and its exact bytes."""
+"""Break-glass: the only override of a verdict, bound to one FAIL proof and to the hashes of its staged files."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _require_hashes(hashes: tuple[str, ...], what: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class BreakGlass(Document, title="the break-glass statement"):
-    """A named operator's permission to publish these bytes although verification failed."""
+    """A named operator's permission to publish the files with these hashes although verification failed."""
 
     operator: Identity
     reason: Text

@@ -83,10 +83,10 @@ class StagedBranch(Document, title="what was staged"):
 
 @dataclass(frozen=True, slots=True)
 class AddedFile(Document, title="an added file"):
-    """A verified data file: path and exact bytes as it was staged, and as it is published.
+    """A verified data file: path, size and SHA-256 of the staged file, and of the published file.
 
     With storage `copied` the Steward publishes a file of its own, with the staged page bodies. Otherwise the staged
-    file is published. `version_id` is for storage `sealed`: the object's version when the file was frozen (hashed).
+    file is published. Only storage `sealed` has a `version_id`: the version of the object that the Steward hashed.
     """
 
     staged_path: Text
@@ -126,7 +126,7 @@ class FileSet(Document, title="the files"):
     removed: Annotated[tuple[str, ...], sorted_texts(0, FILES_MAX, each=require_text)] = ()
 
     def require_consistent(self) -> None:
-        """Added files are in order, no path occurs twice, and no removed path is both staged and published."""
+        """Added files are in order, no path occurs twice, and no file that is published in place is also removed."""
         published = [file.published_path for file in self.added]
         staged = [file.staged_path for file in self.added]
         require_sequence(published, "the added files", least=0, most=FILES_MAX)

@@ -37,9 +37,9 @@ class EpochStatement(Document, title="the epoch statement"):
 
 @dataclass(frozen=True, slots=True)
 class RestoreStatement(Document, title="the restore statement"):
-    """A restore of the ledger: the log's size in the backup, the outside checkpoint, and the epoch that begins.
+    """A restore of the ledger: the log's size in the backup, the checkpoint outside the ledger, and the new epoch.
 
-    Numbers of log entries: `refilled` came from the archive, `missing` of these lack an envelope, `lost` are given up.
+    Log entries are counted by `refilled` (from the archive), `missing` (refilled without envelope), `lost` (given up).
     """
 
     notary: Identity

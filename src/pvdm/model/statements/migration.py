@@ -68,7 +68,7 @@ class Migration(Document, title="the migration"):
 
 @dataclass(frozen=True, slots=True)
 class TableTarget(Document, title="the target"):
-    """A table that comes under a contract or leaves it: its state then, and the head of `main` (None: empty)."""
+    """A table that comes under a contract or leaves it; its state and head of `main` (None: empty) at the signing."""
 
     table: TableRef
     state: TableState

@@ -44,7 +44,7 @@ class Commitments(Document, title="the commitments"):
 
 @dataclass(frozen=True, slots=True)
 class NotaryPart(Document, title="the notary's part"):
-    """What one notary states for itself. Commitments stand for its secret digests. Times are in microseconds."""
+    """What one notary states for itself. Commitments are keyed hashes of its secret digests. Times: microseconds."""
 
     notary: Identity
     epoch: DecimalText
@@ -91,7 +91,7 @@ class ChunkProofs(Document, title="a chunk"):
 
 @dataclass(frozen=True, slots=True)
 class WorkloadStatement(Document, title="the workload statement"):
-    """All chunks of one plan, in order of their ids, each with its proofs: for atomicity `workload`."""
+    """All chunks of one plan, by chunk id, each with its proofs. Only contracts with atomicity `workload` use it."""
 
     notary: Identity
     epoch: DecimalText
