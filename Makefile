@@ -39,7 +39,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup prerequisites kernel demo test test-fast test-python compile-tests test-readers test-kernel test-long lint lint-style lint-python lint-kernel \
+.PHONY: help setup prerequisites kernel demo test test-fast test-python compile-tests reference-server test-readers test-kernel test-long lint lint-style lint-python lint-kernel \
 	format bench bench-kernel bench-steward bench-catalog bench-publish bench-locate bench-storage bench-soak bench-spark bench-long \
 	rck rck-postgresql vectors fuzz wheel clean
 
@@ -89,7 +89,7 @@ test: ## lint and every test but the long ones; says what it could not start
 	@$(MAKE) --no-print-directory --jobs=2 $(STAMPS)/python test-kernel
 	@mkdir -p $(REPORTS); status=0; \
 	nice -n 19 $(MAKE) --no-print-directory lint-python > $(REPORTS)/lint.txt 2>&1 & lint=$$!; \
-	$(MAKE) --no-print-directory --jobs=2 setup $(SPARK_ARCHIVE) compile-tests && \
+	$(MAKE) --no-print-directory --jobs=3 setup $(SPARK_ARCHIVE) compile-tests reference-server && \
 	$(MAKE) --no-print-directory test-python lint-kernel || status=1; \
 	wait $$lint || { status=1; cat $(REPORTS)/lint.txt; }; \
 	exit $$status
@@ -111,7 +111,11 @@ test-python: setup $(SPARK_ARCHIVE) compile-tests
 	$(BIN)/python tools/readers_report.py || status=1; \
 	exit $$status
 
-# The workers of pytest need the same compiled test modules at the same time.
+# Maven takes a minute to fetch it. If it cannot, the tests that need the server say so.
+reference-server: $(STAMPS)/python
+	-@$(BIN)/python -m bench.catalog --fetch-only
+
+# The workers of pytest need the same compiled modules at the same time.
 compile-tests: $(STAMPS)/python
 	@$(BIN)/python tools/compile_tests.py
 

@@ -257,9 +257,13 @@ def main() -> None:
     parser.add_argument("--jars", type=Path, default=Path("build/bench-jars"), help="where the server's jar is kept")
     parser.add_argument("--repetitions", type=int, default=5, help="how often each case is measured, all in turn")
     parser.add_argument("--tiny", action="store_true", help="very small sizes, to test whether the benchmark runs")
-    parser.add_argument("--no-fetch", action="store_true", help="do not fetch a missing jar")
+    fetching = parser.add_mutually_exclusive_group()
+    fetching.add_argument("--no-fetch", action="store_true", help="do not fetch a missing jar")
+    fetching.add_argument("--fetch-only", action="store_true", help="fetch a missing jar and measure nothing")
     options = parser.parse_args()
     jar = fetch_jar(options.jars.resolve(), fetch=not options.no_fetch)
+    if options.fetch_only:
+        return
     sizes = TINY if options.tiny else Sizes(repetitions=options.repetitions)
     report(sizes, options.out, jar, memory=not options.tiny)
 

@@ -100,6 +100,7 @@ def frame(spark: SparkSession, rows: Sequence[str]) -> DataFrame:
     return spark.sql(f"select * from values {', '.join(rows)} as rows (a, b)")
 
 
+@pytest.mark.long
 def test_hmac_from_built_ins_is_hmac(spark: SparkSession) -> None:
     texts = ["1:11:a", "1:11:a", "1:2-", "1:35:Grüße"]
     wanted = sum(int.from_bytes(hmac.digest(b"k" * 32, text.encode(), "sha256"), "big") for text in texts) % 2**256

@@ -65,6 +65,8 @@ MORE: Mapping[str, tuple[int, Sequence[Doc]]] = {
     "evolved_3": (3, (*ROWS_OF_OLD_SCHEMA, *ROWS)),
 }
 TABLES = (*PARTITIONED, *MORE)
+# One numeric and one time transform are in `make test`; the others are computed by the same code.
+LONG = ("by_truncate_number", "by_year", "by_month", "by_hour")
 
 
 def make(shop: Shop, name: str, version: int, spec: tuple[int, str] | None = None, fields: Doc = SCHEMA) -> None:
@@ -123,32 +125,46 @@ def evolve(shop: Shop, spark: SparkSession, name: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def shop(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Iterator[Shop]:
-    """Every table published, by one Steward and one session."""
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
+    """A Steward with the source of every table."""
     with shop_at(tmp_path_factory.mktemp("engines")) as made:
         make(made, "raw.things", 2)
         write(made, "raw.things", ROWS[:70])
         write(made, "raw.things", ROWS[70:])
-        for name, (version, source, transform) in PARTITIONED.items():
-            make(made, f"sales.{name}", version, (source, transform))
-        for name in ("chunks", "nothing"):
-            make(made, f"sales.{name}", MORE[name][0])
-        for name in ("evolved", "evolved_3"):
-            evolve(made, spark, name)
-        more = {"chunks": ("chunking:\n  by: partition\n  columns: [flag]", "atomicity: workload")}
-        with Coordinator(made.steward, spark) as coordinator:
-            for name in TABLES:
-                where = {"where": "id < -10000"} if name == "nothing" else {}
-                text = contract(f"sales.{name}", *more.get(name, ()), **where)
-                made.protect(text.replace("raw.orders", "raw.things"))
-                outcome = coordinator.execute_workload(name, table=f"sales.{name}")
-                assert isinstance(outcome, Committed), (name, outcome)
         yield made
 
 
-@pytest.fixture(params=TABLES)
-def table_name(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
+def publish(shop: Shop, spark: SparkSession, name: str) -> None:
+    """Make the table `sales.NAME` and publish its rows."""
+    if name in PARTITIONED:
+        version, source, transform = PARTITIONED[name]
+        make(shop, f"sales.{name}", version, (source, transform))
+    elif name.startswith("evolved"):
+        evolve(shop, spark, name)
+    else:
+        make(shop, f"sales.{name}", MORE[name][0])
+    chunks = ("chunking:\n  by: partition\n  columns: [flag]", "atomicity: workload") if name == "chunks" else ()
+    where = {"where": "id < -10000"} if name == "nothing" else {}
+    shop.protect(contract(f"sales.{name}", *chunks, **where).replace("raw.orders", "raw.things"))
+    with Coordinator(shop.steward, spark) as coordinator:
+        outcome = coordinator.execute_workload(name, table=f"sales.{name}")
+    assert isinstance(outcome, Committed), (name, outcome)
+
+
+@pytest.fixture(scope="module")
+def published() -> set[str]:
+    """The names of the tables whose rows are published."""
+    return set()
+
+
+@pytest.fixture(params=[pytest.param(name, marks=pytest.mark.long) if name in LONG else name for name in TABLES])
+def table_name(request: pytest.FixtureRequest, shop: Shop, spark: SparkSession, published: set[str]) -> str:
+    """The name of a table, whose rows are published before its first test."""
+    name = str(request.param)
+    if name not in published:
+        publish(shop, spark, name)
+        published.add(name)
+    return name
 
 
 @pytest.fixture
@@ -192,7 +208,8 @@ def test_every_engine_reads_the_same(table_name: str, engines: Engines, table: T
     assert wrong == {}
 
 
-def test_a_published_zero_row_workload_is_a_snapshot_without_files(shop: Shop) -> None:
-    head = shop.metadata("sales.nothing").current_snapshot
+@pytest.mark.parametrize("table_name", ["nothing"], indirect=True)
+def test_a_published_zero_row_workload_is_a_snapshot_without_files(shop: Shop, table_name: str) -> None:
+    head = shop.metadata(f"sales.{table_name}").current_snapshot
     assert head is not None
     assert (head.parent_id, head.summary["total-data-files"], head.summary["total-records"]) == (None, "0", "0")

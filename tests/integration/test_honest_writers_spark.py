@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -42,8 +42,15 @@ SPARK: tuple[Mapping[str, str], ...] = (
     {"parquet.bloom.filter.enabled#town": "true", "parquet.bloom.filter.enabled#id": "true"},
     {"parquet.page.write-checksum.enabled": "false"},
 )
+# Options that `make test` leaves to `make test-long`: each repeats another one with another codec, size or page form.
+LONG: tuple[Mapping[str, str], ...] = (*ICEBERG[2:4], *ICEBERG[5:7], *SPARK[1:5], SPARK[6], SPARK[10])
 ICEBERG_SAMPLES = ("flat", "nested", "nulls")
 FILES_MIN = 60
+
+
+def sampled(options: Sequence[Mapping[str, str]]) -> list[Any]:
+    """The options as cases of a test, those of `LONG` with the mark `long`."""
+    return [pytest.param(each, marks=pytest.mark.long) if each in LONG else each for each in options]
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +77,7 @@ def findings(path: Path, name: str) -> list[tuple[str, str, str | None, str | No
     return [(each.code, each.message, each.expected, each.got) for each in found.findings]
 
 
-@pytest.mark.parametrize("options", ICEBERG, ids=str)
+@pytest.mark.parametrize("options", sampled(ICEBERG), ids=str)
 def test_a_file_of_icebergs_writer_passes(
     spark: SparkSession, frames: Mapping[str, DataFrame], options: Mapping[str, str]
 ) -> None:
@@ -84,7 +91,7 @@ def test_a_file_of_icebergs_writer_passes(
         assert findings(Path(row[0].removeprefix("file:")), name) == []
 
 
-@pytest.mark.parametrize("options", SPARK, ids=str)
+@pytest.mark.parametrize("options", sampled(SPARK), ids=str)
 def test_a_file_of_sparks_own_writer_passes(
     spark: SparkSession, frames: Mapping[str, DataFrame], options: Mapping[str, str], tmp_path: Path
 ) -> None:

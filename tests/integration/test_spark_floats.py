@@ -58,8 +58,7 @@ FILES: list[list[float | None]] = [
 """Values of single files: what bounds, dictionaries and partitions leave out is another file each time."""
 LAYOUTS = [
     ("plain", "d"),
-    ("by_float", "f"),
-    pytest.param("by_double", "d", marks=pytest.mark.long),
+    *(pytest.param(name, kind, marks=pytest.mark.long) for name, kind in (("by_float", "f"), ("by_double", "d"))),
     pytest.param("files", "f", marks=pytest.mark.long),
 ]
 

@@ -9,6 +9,6 @@ from tests.support.fuzz.kernel import corpus, fuzz
 
 
 def test_damaged_batches_are_refused_or_encoded_as_the_reference_does(kernel: Engine) -> None:
-    tally = fuzz(kernel, reference_engine(), corpus(150), 2_000, Random(7))
-    assert tally.refused + tally.accepted == 2_000
+    tally = fuzz(kernel, reference_engine(), corpus(150), 600, Random(7))
+    assert tally.refused + tally.accepted == 600
     assert tally.refused > 20

@@ -13,7 +13,7 @@ from pvdm.steward.record.log import LogQueries
 from tests.support.fuzz.steward import Effort, fuzz_operations, steward_to_fuzz
 
 EFFORT = Effort(valid=2, known=2, invalid=2, boundaries=2)
-SAMPLE = (Role.PRODUCER, Role.AUDITOR, None)
+SAMPLE = (Role.PRODUCER, None)
 """The callers of `make test`; `make test-long` tries every role. Role by role, test_routes.py tries every route."""
 
 

@@ -25,8 +25,7 @@ from pvdm.verify.spark.application import Application, SparkTable
 from pvdm.verify.spark.reader import EndpointOf, open_reports
 from pvdm.verify.spark.report import Report, hash_task
 from pvdm.verify.spark.settings import EXTRACTION_FOLDER, TASK_TRIES_MAX, TASKS_A_CORE_MAX, SparkSettings, is_connect
-from pvdm.verify.spark.task import Common, RowSelection
-from pvdm.verify.spark.worker import FILE_COLUMN
+from pvdm.verify.spark.task import FILE_COLUMN, Common, RowSelection
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,10 +6,12 @@ import copyreg
 import pickle
 import zlib
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Final, Self
 
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.verify.readers import JobInputs, SourceItem, StagedItem
+
+FILE_COLUMN: Final = "_file"  # Iceberg's name for the file of a row
 
 # A table's metadata is sent as its JSON document, because its parsed parts cannot be pickled.
 copyreg.pickle(TableMetadata, lambda metadata: (TableMetadata.parse, (metadata.to_bytes(),)))

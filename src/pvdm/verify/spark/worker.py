@@ -32,14 +32,13 @@ from pvdm.verify.findings import Finding, Partials
 from pvdm.verify.readers import JobInputs, SourceItem, StagedItem, observe_staged
 from pvdm.verify.source import translate_read_errors
 from pvdm.verify.spark.report import FileReport, JobCipher, Report, hash_task
-from pvdm.verify.spark.task import Common, KeyEndpoint, RowSelection, Task
+from pvdm.verify.spark.task import FILE_COLUMN, Common, KeyEndpoint, RowSelection, Task
 
 # The path of the key endpoint, where workers get a job's keys from the Steward.
 REDEEM_PATH: Final = "/v1/keys/redeem"
 REDEEM_TRIES_MAX: Final = 4
 REDEEM_TIMEOUT_SECONDS: Final = 30
 KEYS_IDLE_SECONDS: Final = 30
-FILE_COLUMN: Final = "_file"  # Iceberg's name for the file of a row
 _COLUMNS: Final[dict[str, pa.DataType]] = {"task": pa.int64(), "encrypted": pa.binary(), "refused": pa.string()}
 ANSWER_SCHEMA: Final = pa.schema(_COLUMNS)
 
