@@ -77,7 +77,7 @@ class Script:
     check: int | None = None
     table: str = ORDERS
     reason_in_store: str | None = None
-    """The reason with an object store, which refuses the write first: Spark then reports a failed job."""
+    """The reason in an object store. The store refuses the data files before any commit, and so the Spark job fails."""
 
 
 @dataclass(slots=True)

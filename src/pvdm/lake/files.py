@@ -1,4 +1,4 @@
-"""Metadata files of the Steward, pvdm's service and catalog: written durably, and read only if they are unchanged."""
+"""Metadata files of tables and views, which the Steward writes durably, and reads only if they are unchanged."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ def require_size(data: bytes, size_max_bytes: int = METADATA_SIZE_MAX_BYTES) -> 
 
 
 def dump_json(value: Json, *, sort_keys: bool = False) -> bytes:
-    """The value in one line of UTF-8, with its keys in order or sorted. Raises for a value that JSON does not have."""
+    """The value in one line of UTF-8, its keys in their own order or sorted. Raises for a value that JSON lacks."""
     try:
         text = json.dumps(
             value,
@@ -145,7 +145,7 @@ def _require_bounded_shape(data: bytes, what: str) -> None:
         parts = piece.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')
         outside_strings = b"".join(parts[int(inside_string) :: 2])
         structure = outside_strings.translate(None, _NOT_STRUCTURE)
-        # An even number of parts has an odd number of quotes between them: they enter or leave a string.
+        # An even number of parts has an odd number of quotes between them. These change whether a string is open.
         inside_string ^= len(parts) % 2 == 0
         opening = structure.count(b"[") + structure.count(b"{")
         closing = structure.count(b"]") + structure.count(b"}")
@@ -236,7 +236,7 @@ class Node:
         return self.raw.get(key) is not None
 
     def is_present(self, key: str) -> bool:
-        """Whether the key is there. Raises for null, which Iceberg's reader does not accept under such keys."""
+        """Whether the key is there. Raises for null. Used for keys where Iceberg's reader does not accept null."""
         if key in self.raw and self.raw[key] is None:
             raise invalid_value(self.at(key), "a value, or no such field", "null")
         return key in self.raw

@@ -47,7 +47,7 @@ DEFAULT_LIMITS: Final = AvroLimits()
 
 @dataclass(frozen=True, slots=True)
 class AvroFile:
-    """A container file: its header, its schema as text and tree, and its records."""
+    """A container file: the pairs of its header (`metadata`), its schema as text and tree, and its records."""
 
     metadata: tuple[tuple[str, bytes], ...]
     schema_text: str
@@ -222,7 +222,7 @@ def write_avro(
     codec: str = "deflate",
     sync: bytes | None = None,
 ) -> bytes:
-    """Encode a container file. `sync` is the marker after header and blocks; by default it is a content hash."""
+    """Encode a container file. `sync` is the marker after header and each block; by default a hash of all of these."""
     if codec not in {"null", "deflate"}:  # pvdm reads other codecs, but does not write them
         codec = "deflate"
     encoded = encode_records(parse_avro_schema(schema_text), records)

@@ -212,7 +212,7 @@ def _pairs_reader(item: schema.Node) -> Reader | None:
 
 
 def _read_pairs(cursor: Cursor, count: int, pairs: list[Raw], has_bytes: bool) -> None:
-    """Append pairs of a number and a value, which is bytes if `has_bytes`. Numbers of one byte are decoded in place."""
+    """Append `count` pairs of numbers, with `has_bytes` of number and bytes. Numbers of one byte are decoded here."""
     data, position = cursor.data, cursor.position
     value: Raw
     try:

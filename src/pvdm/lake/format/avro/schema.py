@@ -134,7 +134,7 @@ def _unsupported(expected: str, got: object) -> PvdmError:
 
 
 class _Parser:
-    """Parses a schema in one pass. Each use of a named type counts all its nodes again for the limit on nodes.
+    """Parses a schema in one pass. At each use of a named type, all nodes of the type count for the limit on nodes.
 
     `_defined` has the named types by full name, `_unfinished` the names of the records that enclose the current node.
     """
