@@ -199,8 +199,8 @@ mod avx512 {
         unsafe { sum_lanes(key, messages, scratch) }
     }
 
-    /// Groups the messages by number of blocks. Full groups are hashed in lanes. The messages that remain in a group are
-    /// hashed in lanes too, or one by one if they are few.
+    /// Groups the messages by number of blocks. Full groups are hashed in lanes. The messages that remain in a group
+    /// are hashed in lanes too, or one by one if they are few.
     #[target_feature(enable = "avx512f,avx512bw")]
     fn sum_lanes(key: &HmacKey, messages: Messages<'_>, scratch: &mut Scratch) -> WordSum {
         let mut sum = WordSum::default();
@@ -245,7 +245,8 @@ mod avx512 {
     /// Messages of this many blocks (1 MiB) or more are hashed one by one, because such messages rarely
     /// have equal numbers of blocks.
     const LONG_MESSAGE_BLOCKS: usize = 16_384;
-    /// Groups of fewer messages than this are hashed one by one. Sixteen lanes cost as much as about five single messages.
+    /// Groups of fewer messages than this are hashed one by one. Sixteen lanes cost as much as about five messages that
+    /// are hashed one by one.
     const SMALL_GROUP: usize = 5;
 
     /// Hashes sixteen messages of `blocks` blocks each, and adds the hashes of the first `lanes` of them to `sum`.

@@ -1,8 +1,8 @@
 //! A fast keyed 128-bit hash of rows and cells, to find wrong rows after a FAIL.
 //!
 //! It is not a digest and proves nothing. The verdict depends on the digests alone, and the numbers of wrong rows that
-//! this hash finds are compared with the digests' row counts. The producer does not know the key: it is drawn after the freeze, used once,
-//! and never leaves the process.
+//! this hash finds are compared with the digests' row counts. The producer does not know the key: it is drawn after the
+//! freeze, used once, and never leaves the process.
 
 use zeroize::Zeroize;
 
