@@ -64,7 +64,7 @@ class AttemptContext(Document, title="the context of an attempt's keys"):
 
     row_hash_purpose: ClassVar[Purpose] = Purpose.ROW_HASH
     commitment_purpose: ClassVar[Purpose] = Purpose.COMMITMENT
-    holder: ClassVar[str] = "an attempt"  # in error messages
+    holder: ClassVar[str] = "an attempt"  # what the keys are for, in error messages
 
     epoch: UncheckedDecimalText
     workload_id: str
@@ -109,7 +109,7 @@ class SourceContext:
 
     row_hash_purpose: ClassVar[Purpose] = Purpose.SOURCE_ROW_HASH
     commitment_purpose: ClassVar[Purpose] = Purpose.SOURCE_COMMITMENT
-    holder: ClassVar[str] = "a source attestation"  # in error messages
+    holder: ClassVar[str] = "a source attestation"  # what the keys are for, in error messages
 
     epoch: int
     catalog: str
@@ -134,7 +134,7 @@ def _build_message(
     context: AttemptContext | SourceContext,
     purpose: Purpose,
     projection: ProjectionName,
-    holder_fields: tuple[bytes, ...],
+    holder_fields: tuple[bytes, ...],  # the fields that identify the attempt or the attestation
     freeze_roots: tuple[bytes, ...] = (),
 ) -> bytes:
     if purpose not in (context.row_hash_purpose, context.commitment_purpose):

@@ -23,7 +23,7 @@ PUBLIC_MODE: Final = 0o644
 def read_own(path: Path, *, size_max_bytes: int, private: bool = True) -> bytes:
     """The content of a plain file of this user. The checks use the open file, so that replacing the path has no effect.
 
-    A `private` file must have mode 0600. Other users may read any other file, but may not write it.
+    With `private` the file must have mode 0600. Without `private` other users may read the file, but not write it.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)

@@ -124,8 +124,8 @@ class EpochBook(Document, title="the epoch book", format="pvdm-epochs/v1"):
         if numbers != sorted(set(numbers)):
             raise _book_error("ascending distinct epochs", "another order")
         if len(numbers) > EPOCHS_MAX:
-            most = f"at most {EPOCHS_MAX} epochs"
-            raise Code.EPOCH_INVALID(reason="epochs_too_many", expected=most, got=str(len(numbers)))
+            limit = f"at most {EPOCHS_MAX} epochs"
+            raise Code.EPOCH_INVALID(reason="epochs_too_many", expected=limit, got=str(len(numbers)))
         if sum(epoch.state is EpochStage.ACTIVE for epoch in self.epochs) > 1:
             raise _book_error("at most one ACTIVE epoch", "several")
         references = [entry.reference for epoch in self.epochs for entry in epoch.keys]
@@ -156,7 +156,7 @@ class EpochBook(Document, title="the epoch book", format="pvdm-epochs/v1"):
                 raise Code.EPOCH_REFUSED(f"epoch {number} was never active", reason="epoch_not_active", got="CREATED")
 
     def epoch_for(self, workload_epoch: int | None) -> int:
-        """The ACTIVE epoch for a new workload (None), else the workload's own epoch. Raises if it is not usable."""
+        """Require and return a usable epoch: `workload_epoch`, or the ACTIVE one if that is None (a new workload)."""
         if workload_epoch is not None:
             return self.require_usable(workload_epoch).number
         if self.active is None:
@@ -210,7 +210,7 @@ class EpochBook(Document, title="the epoch book", format="pvdm-epochs/v1"):
             raise Code.EPOCH_REFUSED(message, reason="epoch_transition", expected=stage.value, got=got.value)
 
     def _change_stages(self, steps: Sequence[tuple[int, EpochStage]], reason: str) -> BookAndChanges:
-        """The next book, in which each numbered epoch has gone to its new stage, and the changes."""
+        """The next book and its changes. `steps` has the number and the new stage of each epoch to change, in order."""
         stages = {epoch.number: epoch.state for epoch in self.epochs}
         changes = []
         for number, after in steps:

@@ -31,10 +31,10 @@ class KmsSettings:
     tries: int = 4
 
     def __post_init__(self) -> None:
-        for name, most in (("timeout_seconds", KMS_TIMEOUT_MAX_SECONDS), ("tries", KMS_TRIES_MAX)):
-            if not 1 <= (value := getattr(self, name)) <= most:
+        for name, largest in (("timeout_seconds", KMS_TIMEOUT_MAX_SECONDS), ("tries", KMS_TRIES_MAX)):
+            if not 1 <= (value := getattr(self, name)) <= largest:
                 message = f"{name} cannot be used"
-                raise Code.CONFIG_INVALID(message, reason="kms_settings", expected=f"1 to {most}", got=str(value))
+                raise Code.CONFIG_INVALID(message, reason="kms_settings", expected=f"1 to {largest}", got=str(value))
 
 
 class KmsHome:

@@ -76,7 +76,7 @@ class Pkcs11Home:
         return self._run(lambda session: _sign(session, public.algorithm, entry.reference, data))
 
     def close(self) -> None:
-        """Stop using the token. The last open home of this process also logs out."""
+        """Stop using the token. Closing the last open home of this process with this token also ends its session."""
         connection, self._connection = self._connection, None
         if connection is not None:
             _disconnect(connection)

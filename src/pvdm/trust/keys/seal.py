@@ -87,7 +87,7 @@ class Seal:
         }
 
     def encrypt(self, content: Secret, *, bound: bytes) -> Secret:
-        """Nonce and ciphertext of the content. `decrypt` needs the same `bound` bytes, which are authenticated too."""
+        """Nonce and ciphertext of the content. `bound` is only authenticated; `decrypt` must get the same bytes."""
         nonce = os.urandom(_NONCE_BYTES)
         return Secret(nonce + AESGCM(self._key.reveal()).encrypt(nonce, content.reveal(), bound))
 

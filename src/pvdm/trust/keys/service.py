@@ -87,7 +87,7 @@ class KeyService:
         try:
             return self._change(lambda book: book.create(book.next_number(above), entries, reason))
         except PvdmError as error:
-            # After these errors no book names the keys. After any other error the stored book may name them: they stay.
+            # After the errors below, no book names the keys. After any other, the stored book may: the keys stay.
             if isinstance(error, InputError | NotAllowedError) or error.code == Code.EPOCH_CONTENTION:
                 self._drop(entries)
             raise
@@ -105,7 +105,7 @@ class KeyService:
         return self._change(lambda book: book.revoke(number, reason, keep_a_signing_epoch=keep_a_signing_epoch))
 
     def epoch_for(self, workload_epoch: int | None) -> int:
-        """The ACTIVE epoch for a new workload (None), else the workload's own epoch. Raises if it is not usable."""
+        """Require and return a usable epoch: `workload_epoch`, or the ACTIVE one if that is None (a new workload)."""
         return self._store.load().epoch_for(workload_epoch)
 
     def row_hash_key(self, context: AttemptContext | SourceContext, projection: ProjectionName) -> DigestKey:

@@ -19,7 +19,7 @@ _SIZE: Final = re.compile(r"0|[1-9][0-9]{0,18}", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """Origin (the log's name), size and root hash of a log. Only other logs write extension lines."""
+    """Origin (the log's name), size and root hash of a log. Our log writes no extension lines; others may."""
 
     origin: str
     size: int

@@ -1,4 +1,4 @@
-"""Writes files that stay whole after a power loss: write, sync, rename, sync the folder. An object needs one put."""
+"""Writes files that stay whole after a power loss: write, sync, rename, sync the folder. Objects need only a put."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def write_atomically(path: FilePath, data: bytes) -> None:
 
 
 def replace_durably(path: FilePath, seen: bytes | None, data: bytes) -> None:
-    """Replace a file or object durably. Raises `file_overtaken` if an object is not `seen` (None: must not exist)."""
+    """Replace it durably. Raises `file_overtaken` if an object is no longer as the caller saw it (None: missing)."""
     if isinstance(path, ObjectPath):
         if not path.swap(seen, data):
             raise Code.FILE_OVERTAKEN(got=str(path))
