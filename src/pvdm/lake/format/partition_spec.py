@@ -32,7 +32,7 @@ DATE: Final = PrimitiveType(Kind.DATE)
 UNKNOWN: Final = PrimitiveType(Kind.UNKNOWN)
 _TIMESTAMPS: Final = frozenset({Kind.TIMESTAMP, Kind.TIMESTAMPTZ, Kind.TIMESTAMP_NS, Kind.TIMESTAMPTZ_NS})
 _INTEGERS: Final = _TIMESTAMPS | {Kind.INT, Kind.LONG, Kind.DATE, Kind.TIME}
-# The types that each transform accepts: `_SOURCE_KINDS` the primitive types, `_SOURCE_CLASSES` decimal and fixed.
+# The types that each transform accepts: primitive types in `_SOURCE_KINDS`, decimal and fixed in `_SOURCE_CLASSES`.
 _SOURCE_KINDS: Final[dict[str, frozenset[Kind]]] = {
     "identity": frozenset(Kind) - {Kind.VARIANT},
     "bucket": _INTEGERS | {Kind.STRING, Kind.UUID, Kind.BINARY},

@@ -34,7 +34,7 @@ class ManifestHeader:
     schema_id: int | None = None
 
     def partition_types(self) -> tuple[Type | None, ...]:
-        """The type of each partition field; None if only the Avro schema gives it, as for a lost source column."""
+        """The type of each partition field; None if only the Avro schema gives it, as for a column that was dropped."""
         schema, _ = schema_from_text(self.schema_text)
         return self.spec.result_types(schema)
 

@@ -63,7 +63,7 @@ class ManifestFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListHeader:
-    """A list's header. A value that the header leaves out is None, and so is a parent of `null`."""
+    """A list's header. None means that the header leaves the value out, or that it gives the parent as `null`."""
 
     format_version: int
     snapshot_id: int | None = None

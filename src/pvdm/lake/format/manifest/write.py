@@ -198,13 +198,13 @@ def _summarize(type_: Type, values: list[Value]) -> FieldSummary:
 
 
 def as_existing(entry: ManifestEntry, version: int) -> ManifestEntry:
-    """The entry as EXISTING, from format 2 on without deprecated fields. Call `manifest.inherit` first."""
+    """The entry as EXISTING, from format 2 on without deprecated fields. It must come from `manifest.inherit`."""
     file = entry.data_file if version == 1 else replace(entry.data_file, **_DEPRECATED_AS_NONE)
     return replace(entry, status=EntryStatus.EXISTING, data_file=file)
 
 
 def as_deleted(entry: ManifestEntry, snapshot_id: int, version: int) -> ManifestEntry:
-    """The entry as DELETED by this snapshot. Call `manifest.inherit` first."""
+    """The entry as DELETED by this snapshot. It must come from `manifest.inherit`, which fills in its numbers."""
     return replace(as_existing(entry, version), status=EntryStatus.DELETED, snapshot_id=snapshot_id)
 
 

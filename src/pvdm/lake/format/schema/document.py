@@ -76,7 +76,7 @@ class TableSchema:
 
     @property
     def meaning(self) -> str:
-        """Text that is equal for schemas that differ only in schema id and spelling. Unknown JSON keys count too."""
+        """Text that is equal for schemas that differ only in schema id and spelling, but not in any other JSON key."""
         return normal_form(self.raw)
 
 
@@ -89,7 +89,7 @@ def parse_schema(node: Node) -> TableSchema:
     schema = TableSchema(
         schema_id,
         MappingProxyType(collector.fields),
-        # Full names come first, and a short name does not replace a full one.
+        # A short name that equals a full name stands for the field with the full name.
         MappingProxyType({**collector.ids, **collector.short_ids, **collector.ids}),
         frozenset(identifiers),
         node.raw,
