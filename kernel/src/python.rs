@@ -117,7 +117,7 @@ impl PyParquetFile {
         Ok(PyParquetFile(py.detach(|| ParquetFile::open(Bytes::from_owner(data), request))?))
     }
 
-    /// Reads every row into the digester; returns the facts as JSON.
+    /// Reads every row into the digester; returns the facts (counts and bounds for a manifest entry) as JSON.
     fn read(&self, py: Python<'_>, digester: &mut PyDigester) -> PyResult<String> {
         Ok(py.detach(|| self.0.read(&mut digester.0))?.to_string())
     }
@@ -252,7 +252,7 @@ impl PyBatches {
     }
 }
 
-/// The canonical rows of one projection, given by its position in the plan.
+/// The canonical rows of one projection. `projection` is its position in the plan.
 #[pyfunction]
 fn encode<'py>(
     py: Python<'py>,
@@ -280,7 +280,7 @@ fn hash_paths() -> Vec<&'static str> {
     HashPath::available().into_iter().map(HashPath::name).collect()
 }
 
-/// Frees one block just below `LEARNED_MAX_BYTES` at import. This raises glibc's dynamic mmap threshold to its size.
+/// Frees one block just below `LEARNED_MAX_BYTES` at import. glibc then sets its dynamic mmap threshold to that size.
 /// Freed blocks up to that size are then reused for the next batch, instead of being returned to the system. If
 /// the environment sets a fixed threshold (`MALLOC_MMAP_THRESHOLD_`), glibc never raises it.
 fn learn_large_blocks() {

@@ -89,8 +89,8 @@ class Steward:
     ) -> EmbeddedSteward:
         """Start the Steward of a folder in this process, or create one. It protects against mistakes, not attackers.
 
-        `outside` is a folder for the log's newest checkpoint, best on another disk. The trust root names the `people`.
-        `store` is a file with [catalog] and [s3] as in a `steward.toml`, for tables in an object store.
+        `outside` is a folder for the log's newest checkpoint, best on another disk. The trust root gets the keys of
+        `people`. `store` is a file with [catalog] and [s3] as in a `steward.toml`, for tables in an object store.
         """
         from pvdm.steward.embedded.embedded import start
 

@@ -14,11 +14,11 @@ use serde_json::{Value, json};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-fn batches(data: &Bytes, kinds: &[&str], more: Value) -> Result<Vec<StructArray>> {
-    try_open_file(data, kinds, more)?.batches()?.collect()
+fn batches(data: &Bytes, kinds: &[&str], extra_fields: Value) -> Result<Vec<StructArray>> {
+    try_open_file(data, kinds, extra_fields)?.batches()?.collect()
 }
 
-/// The request's field `stored`, with every column.
+/// The request's field `stored` with the ids of all columns: each column may be given as dictionary indices.
 fn stored(kinds: &[&str]) -> Value {
     json!({"stored": (1..=kinds.len()).collect::<Vec<_>>()})
 }
@@ -33,7 +33,7 @@ fn types(batches: &[StructArray]) -> Vec<DataType> {
     batches[0].columns().iter().map(|column| column.data_type().clone()).collect()
 }
 
-/// The columns that are given as indices, by the numbers in their names.
+/// The columns that the first batch gives as indices. The result has the numbers from their names.
 fn by_indices(batches: &[StructArray]) -> Vec<usize> {
     let named = batches[0].column_names().into_iter().zip(types(batches));
     let indexed = named.filter(|(_, kind)| matches!(kind, DataType::Dictionary(_, _)));
@@ -51,6 +51,7 @@ fn batches_by_indices_have_the_digest_of_plain_ones() {
             let found = batches(&data, &KINDS, stored(&KINDS)).unwrap();
             assert_eq!(sum(&found, &KINDS).unwrap(), decode_plainly(&data, &KINDS).unwrap(), "{values}, {form}");
             if form == "dictionaries" && values != "nulls alone" {
+                // The last batch, since the first row group has only nulls in one of the cases.
                 assert_eq!(by_indices(&found[2..]), INDEXED.collect::<Vec<_>>(), "{values}");
             } else if form == "plain pages" {
                 assert_eq!(by_indices(&found), [0; 0], "{values}");
@@ -91,7 +92,7 @@ fn indices_take_the_position_of_their_column_in_every_projection() {
 }
 
 #[test]
-fn columns_of_another_type_than_the_schema_says_come_plainly() {
+fn columns_of_another_type_than_the_schema_says_are_decoded() {
     let rows: Vec<Option<i64>> = (0..5_000).map(|at| Some(at % 89)).collect();
     let data = file(columns(&rows), true, small_pages());
     let wider = [
@@ -126,7 +127,8 @@ fn a_page_that_only_the_decoder_reads_is_decoded_from_its_first_row_on() {
     let kinds = ["long", "boolean"];
     let whole = file_with_four_pages();
     let expected = decode_plainly(&whole.clone().into(), &kinds).unwrap();
-    // The last indices of a page: a header byte and 53 groups of eight. The decoder accepts a header of more groups.
+    // Each page ends with 53 groups of eight indices: a header byte (107), and a byte for each group. If the header
+    // is 127, which means 63 groups, only the decoder accepts the page.
     let packed = [vec![107], vec![0xf8; 53]].concat();
     let ends: Vec<usize> = (0..whole.len()).filter(|at| whole[*at..].starts_with(&packed)).collect();
     assert_eq!(ends.len(), 4);
@@ -142,9 +144,9 @@ fn a_page_that_only_the_decoder_reads_is_decoded_from_its_first_row_on() {
     }
 }
 
-/// Rows and sum, or why the file is refused.
-fn outcome(data: &Bytes, kinds: &[&str], more: Value) -> String {
-    let read = || sum(&batches(data, kinds, more)?, kinds);
+/// The row count and the sum as text, or why the file is refused.
+fn outcome(data: &Bytes, kinds: &[&str], extra_fields: Value) -> String {
+    let read = || sum(&batches(data, kinds, extra_fields)?, kinds);
     match catch_unwind(AssertUnwindSafe(read)) {
         Ok(Ok(found)) => format!("{found:?}"),
         Ok(Err(fault)) => format!("{fault:?}"),

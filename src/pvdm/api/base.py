@@ -35,7 +35,7 @@ HEX_32_BYTES: Final = "^[0-9a-f]{64}$"
 WORKLOAD_ID: Final = "^[A-Za-z0-9._-]{1,128}$"
 WORKER_NAME: Final = "^[A-Za-z0-9._:-]{1,128}$"
 UUID: Final = "^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"
-# Text without control characters, with at least one visible character: no space, and nothing without a width.
+# Text without control characters, with a visible character (not a space, and not a character of zero width).
 PLAIN: Final = (
     r"^[^\u0000-\u001f\u007f-\u009f]*"
     r"[!-~\u00a1-\u00ac\u00ae-\u167f\u1681-\u1fff\u2010-\u2027\u2030-\u205e\u2070-\u2fff\u3001-\ud7ff\uf900-\ufdff\uff01-\uffdc]"
@@ -107,7 +107,7 @@ class SentAs:
     write: Callable[[Any], object]
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        """Accept a value of the field's class unchanged; validate any other as `wire`, and convert it with `read`."""
+        """Accept a value of the field's class, except in a received body; read any other value as the type `wire`."""
         wire = handler.generate_schema(self.wire)
         field_class = getattr(source, "__origin__", source)
 

@@ -14,7 +14,7 @@ from pvdm.errors.kinds import KINDS
 
 ERROR_DETAILS_MAX: Final = 64
 _DETAIL_NAME: Final = re.compile(r"[a-z0-9_]{1,64}")
-# Details become keyword arguments of the error, so they must not use its own names.
+# Details become keyword arguments of the error's class, so they cannot have the names of its own parameters.
 _RESERVED_NAMES: Final = frozenset({"self", "code", "reason", "message", "expected", "got", "hint"})
 
 

@@ -67,7 +67,7 @@ def _read_envelope(value: object) -> bytes:
     raise PydanticCustomError("envelope", "Input should be an envelope in JSON")
 
 
-# Sent as the JSON object whose bytes these are. Envelopes that the Steward sends have no unknown fields.
+# An envelope: its canonical JSON as bytes in Python, a JSON object in a response. The Steward sends no unknown fields.
 EnvelopeBytes: TypeAlias = Annotated[
     bytes, PlainValidator(_read_envelope), PlainSerializer(Envelope.model_validate_json, return_type=Envelope)
 ]
@@ -89,7 +89,7 @@ class Fingerprints(RequestModel):
 
 
 class AttestationChallengeRequest(RequestModel):
-    """The snapshot that a source will attest. The source draws the nonce: the same request again gets the same keys."""
+    """The snapshot that a source will attest. The source draws the nonce. A repeated request gets the same keys."""
 
     nonce: RandomHex
     catalog: Annotated[str, Field(min_length=1, max_length=256, pattern=PLAIN)]

@@ -47,8 +47,8 @@ class ProtectionList(ResponseModel):
 class ProtectedView(ResponseModel):
     """A table (`id` is its UUID) or a namespace that is protected now.
 
-    `protection_id` is the approval that protected it. A table without one was created in the namespace `born_in`, which
-    was protected.
+    `protection_id` is the approval that protected it. A table that was created in a protected namespace has no approval
+    of its own, and `born_in` is that namespace.
     """
 
     kind: TargetKind
@@ -90,7 +90,7 @@ TableStateField: TypeAlias = Annotated[
 
 
 class MigrationView(ResponseModel):
-    """One migration: states before and after, and updates as JSON; `metadata_sha256` is null if a restore lost it."""
+    """One migration: the table's states before and after it, and its updates as JSON."""
 
     migration_id: Sha256
     table: str
@@ -100,7 +100,7 @@ class MigrationView(ResponseModel):
     before: TableStateField
     after: TableStateField
     updates: str
-    metadata_sha256: Sha256 | None
+    metadata_sha256: Sha256 | None  # of the table's metadata after it; null if a restore lost the hash
     issued_at: Micros
     expires_at: Micros
     log_index: DecimalText

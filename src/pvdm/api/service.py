@@ -19,7 +19,7 @@ EVENTS_ABOUT_MAX_CHARACTERS: Final = 400
 
 
 class TrustRootRequest(RequestModel):
-    """A signed trust root (list of trusted keys). Its first version needs a SHA-256, here or in the configuration."""
+    """A signed trust root (list of trusted keys). The first version's SHA-256 must be here or in the configuration."""
 
     envelope: Envelope
     sha256: Sha256 | None = None
@@ -89,7 +89,7 @@ class ServedCatalog(ResponseModel):
 
 
 class StewardInfo(ResponseModel):
-    """The Steward: `notary` is its name, `origin` its log's. Epoch, trust root or catalog is null if it has none."""
+    """The Steward's name (`notary`), its log's (`origin`), and more; null means no epoch, trust root or catalog."""
 
     notary: str
     origin: str
@@ -152,7 +152,7 @@ class ClockConfirmed(ResponseModel):
 
 
 class Event(ResponseModel):
-    """One event of the step log: its kind, what changed and the values. If a row changed, `subject` is its table."""
+    """One event of the step log. Of a changed row, `subject` is the table; `old` and `new` are its values as JSON."""
 
     event_id: DecimalText
     at: Micros

@@ -167,7 +167,7 @@ class QuarantineView(ResponseModel):
 
 
 class ExtentView(ResponseModel):
-    """What was published: rows and files that the chunk added, and those that its whole snapshot removed."""
+    """Rows and files that a chunk added, and those that its snapshot removed. Other chunks may share the snapshot."""
 
     rows_added: DecimalText
     files_added: DecimalText
@@ -233,7 +233,7 @@ class WorkloadView(ResponseModel):
 
     `source_newest_snapshot_id` is null in lists, for an abandoned workload, and if the Steward cannot find it out.
     `source_newer_columns` is Iceberg's JSON of the columns that the source had when the workload was opened, but not in
-    the pinned snapshot. `chunk_states` counts the last attempts at the chunks. `problem` stops the work on one of them.
+    the pinned snapshot. `chunk_states` counts the last attempts at the chunks. `problem` stops one of these attempts.
     `override_ids` are the overrides that published chunks of it. `claim` is the part of the table that it has reserved,
     so that no other workload can append to it.
     """
@@ -278,8 +278,8 @@ class AttemptView(ResponseModel):
     """One attempt; `waiting` means that it is proved and waits for the other chunks of its workload.
 
     `verdict`, `classes`, `findings` and `proof_id` are of the newest proof; `findings_more` findings are not listed.
-    `snapshot_id` and `extent` are what was published; the override `override_id` published it despite a FAIL. `refusal`
-    is why it ended, `job` the Steward's work for it. `located` are the wrong rows that the token's role may see.
+    `snapshot_id` and `extent` are what was published, `override_id` the override that published it despite a FAIL, and
+    `refusal` is why the attempt ended. `located` are the wrong rows that the token's role may see.
     `quarantine` is where the files of a FAIL are.
     """
 

@@ -50,9 +50,9 @@ class CatalogAccess:
     def require_create(
         self, grant: Grant, namespace: Namespace, name: str, after: TableMetadata, *, replaces: TableRow | None = None
     ) -> None:
-        """Raise unless the grant may create the table `after` in its place; in a protected namespace it must be empty.
+        """Raise unless the grant may create the table `after`. In a protected namespace the table must be empty.
 
-        Only an operator may create a table whose UUID is protected in the log. `replaces` is the table to drop for it.
+        Only an operator may create a table whose UUID is protected in the log. `after` replaces the table `replaces`.
         """
         self.require_may_manage(grant)
         with self._ledger.read() as unit:
@@ -117,9 +117,9 @@ class CatalogAccess:
             raise Code.SOURCE_NOT_ALLOWED(reason="source_file_foreign", expected=expected, got=got)
 
     def require_upstream_place(self, place: Location, mounted: Levels | None) -> None:
-        """Raise if an upstream's place overlaps the Steward's, or the folder of a namespace not below `mounted`.
+        """Raise if a place of an upstream overlaps the Steward's, or the folder of a namespace outside `mounted`.
 
-        With None for `mounted` only the Steward's places are checked.
+        `mounted` is the namespace that serves the upstream. With None only the Steward's places are checked.
         """
         self.require_not_own(place)
         if mounted is None:
@@ -166,7 +166,7 @@ class CatalogAccess:
             expected, got = before.row.table_uuid, str(after.table_uuid)
             message = f"the UUID of {name} cannot change"
             raise Code.CHANGE_GATED(message, reason="table_uuid_changed", expected=expected, got=got)
-        if before.row.upstream is not None:  # only there are fences: refs that make a late publication fail
+        if before.row.upstream is not None:  # only an upstream's tables have fences (see `rule.FENCE_PREFIX`)
             rule.require_reserved_kept(before.metadata, after, grant)
         if after.location != before.metadata.location:
             with self._ledger.read() as unit:
@@ -220,7 +220,7 @@ class CatalogAccess:
                 raise _not_staging_error(found.state)
 
     def _branch_and_places(self, grant: Grant, row: TableRow) -> tuple[str | None, tuple[Location, ...]]:
-        """The branch (None: any) and the places that the token may write to: those of its attempt, if it is for one."""
+        """The branch (None: any) and places that the token may write to. An attempt's token has the attempt's."""
         if grant.attempt_id is None:
             return None, (parse_location(row.location),)
         with self._ledger.read() as unit:
