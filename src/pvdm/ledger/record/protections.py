@@ -32,7 +32,7 @@ class ProtectionRecord:
     """The facts of a protection that have columns of their own. The rest is in the envelope.
 
     A table's protection has a `table_uuid`, a namespace's a `namespace_id`. `found_sha256` is the hash of the manifest
-    list and the manifests that `main` had then; None if `main` was empty, or if a restore brought the protection back.
+    list and manifests of `main` at the protection; None if `main` was empty, or if a restore brought the row back.
     """
 
     protection_id: str

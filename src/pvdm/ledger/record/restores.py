@@ -24,7 +24,7 @@ _LOCK: Final = "restores"
 
 @dataclass(frozen=True, slots=True)
 class Restore:
-    """A restore. `backup_size` is the log's size in the backup, `outside_note` the note of the outside checkpoint.
+    """A restore. `backup_size`: the log's size in the backup; `outside_note`: the checkpoint kept outside the ledger.
 
     `epoch_before` is the last epoch (key generation) before the restore. `log_keys` are public keys of the log that the
     keystore lacks; operators give them. `outcome` is what the restore changed. `finished_micros` is None until its end.
@@ -132,7 +132,7 @@ def has_claim(unit: Unit, workload_id: str, target: str) -> bool:
 
 
 def put_lost_claim(unit: Unit, receipt_id: str, workload_id: str, *, target: str) -> None:
-    """Note that the workload may have claimed any part of the target. `receipt_id` may be a proof's."""
+    """Note that the workload may have claimed any part of the target. `receipt_id` may be the id of a proof."""
     unit.insert_new(
         lost_claims,
         receipt_id=ids.require_sha256(receipt_id, "receipt id"),
@@ -174,7 +174,7 @@ class UsedChunk:
 
 
 def put_used_chunk(unit: Unit, workload_id: str, chunk_id: str, *, snapshot_id: str, receipt_id: str) -> None:
-    """Note that the chunk is, or may be, published; a second call changes nothing. `receipt_id` may be a proof's."""
+    """Note that the chunk may be published; a second call changes nothing. `receipt_id` may be the id of a proof."""
     unit.insert_new(
         used_chunks,
         workload_id=ids.require_workload_id(workload_id),

@@ -152,7 +152,7 @@ def check(unit: Unit, token: BearerToken, *, now_micros: int) -> Grant:
 
 
 def unknown_token_error() -> NotAllowedError:
-    """The error for a token that the ledger does not hold: of another Steward, or an incomplete text."""
+    """The error for a token that the ledger lacks: another Steward issued it, or its text is incomplete."""
     return NotAllowedError(
         Code.TOKEN_UNKNOWN,
         "the token is not known",

@@ -1,6 +1,6 @@
 """The ledger's tables as values, from which `tools/ledger_sql.py` generates the SQL in `migrations/`.
 
-This module has the parts of which tables are defined: columns, checks and what may change, for both databases.
+This module has the functions that define a table: its columns, indexes and checks, and which columns may change.
 """
 
 from __future__ import annotations

@@ -122,7 +122,7 @@ def require_unannounced(unit: Unit, table_uuid: str, snapshot_ids: Sequence[str]
 
 
 def settle(unit: Unit, announced_id: str, to: AnnouncedState, *, reason: str) -> bool:
-    """End an open publication as `to`; False if it has ended so. Raises `announced_settled` if it ended otherwise."""
+    """Set an open publication to the final state `to`. Returns False if it has it already; raises if it has another."""
     state = AnnouncedState(unit.get_locked(announced, "announced_unknown", announced_id=announced_id)["state"])
     if state is to:
         return False
