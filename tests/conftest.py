@@ -30,13 +30,23 @@ from tests.support.ledger.databases import (
     migrated_file,
     migrated_url,
     postgresql,
+    sampled_ledger_url,
     scratch,
     shared_ledger,
 )
 from tests.support.ledger.shared_statements import create_engine_with_shared_statements
 from tests.support.services import SHORT_LIVED
 
-__all__ = ["ledger", "ledger_url", "migrated_file", "migrated_url", "postgresql", "scratch", "shared_ledger"]
+__all__ = [
+    "ledger",
+    "ledger_url",
+    "migrated_file",
+    "migrated_url",
+    "postgresql",
+    "sampled_ledger_url",
+    "scratch",
+    "shared_ledger",
+]
 
 _COMMON = settings(
     deadline=None,

@@ -42,7 +42,7 @@ class Stage:
     spark: SparkSession
     lake: Lake
     names: dict[str, str]
-    words: dict[str, object] = field(default_factory=dict)
+    words: dict[str, Any] = field(default_factory=dict)
     before: dict[str, object] = field(default_factory=dict)
 
     def snapshot(self, name: str) -> int:
@@ -65,7 +65,7 @@ class Stage:
         return self.row().location
 
     def main(self) -> dict[str, object]:
-        """What main shows, to the ledger, to a consumer's client, to Spark, and on disk."""
+        """What main shows, to the ledger, to a consumer's client, and on disk."""
         row = self.row()
         metadata = self.lake.steward.stand.notary.catalog.states.load(row).metadata
         answer = self.lake.caller(Role.CONSUMER, "sales").ask("GET", T)
@@ -74,7 +74,7 @@ class Stage:
             "main state": json.dumps(sorted(MainState.of(metadata).facts.items())).encode(),
             "answer": (answer.content, answer.headers["etag"]),
             "file": Path(answer.json()["metadata-location"].removeprefix("file://")).read_bytes(),
-            "rows": self.sql("select * from {t}", "consumer"),
+            "data files": {path: each for path, each in self.files().items() if path in self.words["data files"]},
         }
 
     def require_main(self) -> None:
@@ -82,6 +82,10 @@ class Stage:
         after = self.main()
         for name, value in self.before.items():
             assert after[name] == value, f"{name} is not what it was"
+
+    def require_rows(self) -> None:
+        """Require that Spark reads the rows of `main` as a consumer."""
+        assert self.sql("select * from {t}", "consumer") == SHOWN
 
     def files(self) -> dict[str, str]:
         """Every file in the table's place."""
@@ -127,6 +131,7 @@ def stage(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iter
         files = attacked.files()
         yield attacked
         attacked.require_main()
+        attacked.require_rows()
         after = attacked.files()
         assert {path: after.get(path) for path in files} == files
 
@@ -155,8 +160,11 @@ def _prepare(made: Stage) -> None:
     made.words["old"] = made.row().pointer.location
     made.words["file"] = made.sql("select _file from {c}.sales.t.branch_secretwork where id = 66")[0][0]
     made.sql("alter table {t} create tag v1 as of version {first}", "operator")
+    shown = made.sql("select file_path from {t}.files", "consumer")
+    made.words["data files"] = {str(parse_location(row[0]).local) for row in shown}
     made.before = made.main()
-    assert made.before["rows"] == SHOWN
+    assert len(made.words["data files"]) == len(SHOWN)
+    made.require_rows()
 
 
 WRITES = {
@@ -276,6 +284,7 @@ def test_sparks_clean_up_procedures_remove_nothing_of_main(stage: Stage) -> None
     stage.sql("call {c}.system.remove_orphan_files(table => 'sales.t')")
     stage.sql("call {c}.system.expire_snapshots(table => 'sales.t', older_than => timestamp '2020-01-01 00:00:00')")
     stage.require_main()
+    stage.require_rows()
     assert set(stage.referenced()) <= set(stage.files())
 
 

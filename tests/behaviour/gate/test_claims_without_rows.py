@@ -26,8 +26,8 @@ WHOLE = "atomicity: workload\n"
 
 
 @pytest.fixture
-def house(ledger_url: str, tmp_path: Path) -> Iterator[House]:
-    with house_at(tmp_path, ledger_url=ledger_url) as made:
+def house(sampled_ledger_url: str, tmp_path: Path) -> Iterator[House]:
+    with house_at(tmp_path, ledger_url=sampled_ledger_url) as made:
         yield made
 
 

@@ -38,8 +38,8 @@ RENAMED = [(1, "id", "long"), (2, "on_day", "date"), (3, "town", "string")]
 
 
 @pytest.fixture
-def line(ledger_url: str, tmp_path: Path) -> Iterator[Line]:
-    with line_at(tmp_path, ledger_url=ledger_url) as made:
+def line(sampled_ledger_url: str, tmp_path: Path) -> Iterator[Line]:
+    with line_at(tmp_path, ledger_url=sampled_ledger_url) as made:
         yield made
 
 

@@ -33,8 +33,8 @@ WAYS = ["dropped", "renamed"]
 
 
 @pytest.fixture
-def line(ledger_url: str, tmp_path: Path) -> Iterator[Line]:
-    with line_at(tmp_path, ledger_url=ledger_url) as made:
+def line(sampled_ledger_url: str, tmp_path: Path) -> Iterator[Line]:
+    with line_at(tmp_path, ledger_url=sampled_ledger_url) as made:
         yield made
 
 

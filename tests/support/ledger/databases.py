@@ -184,6 +184,16 @@ def postgresql() -> Iterator[Postgresql]:
 @pytest.fixture(params=["sqlite", "postgresql"])
 def ledger_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """The URL of an empty database, on SQLite and PostgreSQL in turn."""
+    return _empty_database(request, tmp_path)
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.long)])
+def sampled_ledger_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """As `ledger_url`, for tests whose SQL other tests try on both databases: PostgreSQL is in `make test-long`."""
+    return _empty_database(request, tmp_path)
+
+
+def _empty_database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path}/ledger.db"
     server: Postgresql = request.getfixturevalue("postgresql")
