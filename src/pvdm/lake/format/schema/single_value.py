@@ -121,7 +121,7 @@ def unscaled(type_: DecimalType, value: Value) -> int:
 def from_unscaled(type_: DecimalType, number: int) -> Decimal:
     """The number divided by ten to the power of the type's scale. Raises if it has too many digits."""
     if abs(number) >= 10**type_.precision:
-        # Not the number itself, which may be a megabyte long.
+        # The message does not have the number itself, which may be a megabyte long.
         raise _value_error(type_, f"{type_.precision} digits", f"{number.bit_length()} bits")
     digits = tuple(int(digit) for digit in str(abs(number)))
     return Decimal((1 if number < 0 else 0, digits, -type_.scale))

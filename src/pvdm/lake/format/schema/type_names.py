@@ -14,7 +14,7 @@ from pvdm.model.schema import Kind
 
 ICEBERG_DECIMAL_PRECISION_MAX: Final = 38
 
-_WITHOUT_PARAMETERS: Final = frozenset(kind.value for kind in Kind if kind is not Kind.TIME_NS)  # not in Iceberg
+_WITHOUT_PARAMETERS: Final = frozenset(kind.value for kind in Kind if kind is not Kind.TIME_NS)  # Iceberg lacks it
 _FROM_FORMAT_3: Final = frozenset({"timestamp_ns", "timestamptz_ns", "unknown", "variant", "geometry", "geography"})
 _FIXED: Final = re.compile(r"fixed\[\s*([0-9]{1,10})\s*\]", re.ASCII)
 _DECIMAL: Final = re.compile(r"decimal\(\s*([0-9]{1,4})\s*,\s*([0-9]{1,4})\s*\)", re.ASCII)

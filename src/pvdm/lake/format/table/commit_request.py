@@ -60,9 +60,9 @@ def apply_updates(
     """Apply the updates to `base`, whose metadata file is `previous_location`.
 
     If nothing changes, the result is `base`, or with `write_if_unchanged` a new document.
-    As in Iceberg, a new snapshot's sequence number must be above the table's last one; a snapshot without a parent may
-    have the last one too. With `shared_numbers` it need only be above the parent's: branches may share sequence numbers
-    and row ids.
+    As in Iceberg, a new snapshot's sequence number must be above the table's last number; only a snapshot without a
+    parent may repeat the last number. With `shared_numbers` the snapshot's number must only be above its parent's
+    number, so that snapshots on different branches may have the same sequence numbers and row ids.
     """
     draft = Draft(base, now_ms=now_ms, shared_numbers=shared_numbers)
     for node, apply in _read_updates(updates):
@@ -101,7 +101,7 @@ def _too_many(what: str, reason: str, max_count: int, count: int) -> PvdmError:
 def read_kinds(
     values: Sequence[Json], what: str, known: Collection[str], *, max_count: int, target: str = "tables"
 ) -> list[tuple[Node, str]]:
-    """Each `update` or `requirement` (`what`) with its kind. Raises for unknown kinds, and if there are too many."""
+    """Each value with its kind. `what` is `update` or `requirement`. Raises for unknown kinds and too many values."""
     are_updates = what == "update"
     if len(values) > max_count:
         reason = "updates_too_many" if are_updates or target == "views" else "requirements_too_many"

@@ -47,7 +47,7 @@ class Parts(dict[int, _Part]):
         return ids
 
     def find(self, part: _Part) -> int | None:
-        """The id of the first part that means the same; None if there is none."""
+        """The id of the first part with the same meaning; None if there is none."""
         return next(iter(self._ids_by_meaning.get(part.meaning, ())), None)
 
     def add(self, part_id: int, part: _Part) -> None:
@@ -79,7 +79,7 @@ class Draft:
         table_uuid: str | None = None,
         shared_numbers: bool = False,
     ) -> None:
-        """With `shared_numbers` branches may share sequence numbers and row ids (`commit_request.apply_updates`)."""
+        """With `shared_numbers` two branches may use the same sequence numbers and row ids (see `apply_updates`)."""
         self.shared_numbers = shared_numbers
         self.base = base
         self.now_ms = now_ms

@@ -61,7 +61,7 @@ def _facts(metadata: TableMetadata) -> Iterator[tuple[str, str]]:
         retention = {key: value for key, value in main.raw.items() if key != "snapshot-id"}
         yield "retention of main", comparison_text(retention)
     yield "snapshot log", comparison_text([[entry.timestamp_ms, entry.snapshot_id] for entry in metadata.snapshot_log])
-    # Also snapshots of the log that are no ancestors: a removed snapshot whose id is used again counts as a change.
+    # Logged snapshots that are no ancestors are facts too. If one is removed and its id used again, that is a change.
     for snapshot_id in sorted({entry.snapshot_id for entry in metadata.snapshot_log} - ancestor_ids):
         logged = metadata.snapshot(snapshot_id)
         yield f"snapshot {snapshot_id}", "gone" if logged is None else logged.comparison_text()
@@ -141,7 +141,7 @@ def structure_sha256(metadata: TableMetadata) -> str:
 
 
 def empty_table(structure: Json) -> TableMetadata:
-    """A table of this structure without snapshots, under a UUID of zeros, to apply updates of the structure to."""
+    """A table with this structure, a UUID of zeros and no snapshots. Updates of the structure can be applied to it."""
     raw = dict(Node(structure, "$").raw)
     raw.update({"table-uuid": _NO_UUID, "last-updated-ms": 0, "last-sequence-number": 0, "next-row-id": 0})
     return TableMetadata.from_json(raw)

@@ -14,7 +14,7 @@ _UPDATE_KEYS = _REF_KEYS | {"action", "ref-name"}
 
 
 def add_snapshot(draft: Draft, node: Node) -> None:
-    """add-snapshot. The id must be new; from format 2 on the sequence number too, and from format 3 on the row ids."""
+    """add-snapshot. The id must be new. Format 2 adds a rule for sequence numbers, and format 3 a rule for row ids."""
     snapshot_node = node.node("snapshot")
     snapshot_node.text("manifest-list")  # required of new snapshots, as the operation is; old ones may lack both
     snapshot_node.node("summary").text("operation")
@@ -37,9 +37,9 @@ def add_snapshot(draft: Draft, node: Node) -> None:
 
 
 def _require_sequence_number(draft: Draft, snapshot: snapshots.Snapshot) -> None:
-    """Raise unless the number is above the table's last one, or is the last one and the snapshot has no parent.
+    """Raise unless the snapshot's number is above the table's last number, or equals it and there is no parent.
 
-    These are Iceberg's rules. With `shared_numbers` (`apply_updates`) the number must only be above the parent's.
+    These are Iceberg's rules. With `draft.shared_numbers` the number must only be above the parent snapshot's number.
     """
     last, number = draft.last_sequence_number, snapshot.sequence_number
     if draft.shared_numbers:
@@ -54,7 +54,7 @@ def _require_sequence_number(draft: Draft, snapshot: snapshots.Snapshot) -> None
 
 
 def _advance_row_ids(draft: Draft, snapshot: snapshots.Snapshot) -> None:
-    """Advance the next row id. Raises if the snapshot's ids begin above it, or below it without `shared_numbers`."""
+    """Advance next-row-id. The snapshot's ids must begin at it, or with `shared_numbers` may also begin below it."""
     first, next_id, place = snapshot.first_row_id, draft.next_row_id, snapshot.place
     expected, got = f"first-row-id {next_id}", "none" if first is None else str(first)
     if first is None:
