@@ -24,7 +24,7 @@ from pvdm.lake.vault import VaultKind
 from pvdm.ledger import Ledger
 from pvdm.ledger.clock import LedgerClock
 
-PUBLISHED_FOLDER: Final = "published"  # of the metadata files that consumers load, which show nothing that is staged
+PUBLISHED_FOLDER: Final = "published"  # the folder of the metadata files that consumers load: nothing staged is in them
 VIEWS_FOLDER: Final = "views"  # of views' metadata; separate, since a view may be registered with the UUID of a table
 
 

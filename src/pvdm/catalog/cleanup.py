@@ -147,7 +147,7 @@ def find_superseded(before: TableState, row_after: TableRow, after: TableMetadat
 
 
 class RetentionSweep:
-    """Deletes old documents that commits did not delete: a crash came first, or `main` had not changed since.
+    """Deletes old documents that commits left: after a crash, or if `main` had not changed since they were written.
 
     After a restore of the ledger nothing is deleted: a lost pointer may have named any of the files.
     """

@@ -48,7 +48,7 @@ _RETRIED_CODES: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A change of a table or view. `make_updates`, if given, makes the updates from the base, again at each try."""
+    """A change of a table or view. At each try `make_updates`, if given, makes the updates from the state before it."""
 
     levels: Levels
     name: str
@@ -76,7 +76,7 @@ class _PlannedStep:
 
 _NamespaceAndRow = tuple[Namespace, TableRow | None]
 _Pairs = Sequence[tuple[Change, _NamespaceAndRow]]  # each change with the namespace and row of its table
-# Makes the permit, which lets one commit change a protected `main`, from the base, the new document and its bytes.
+# Makes a permit from the state before the commit, the new document and its bytes. It allows a change of `main`.
 PermitMaker = Callable[[TableState, TableMetadata, bytes], Permit]
 
 
@@ -183,8 +183,8 @@ class Commits:
         now_ms = max(self._clock.now_micros() // 1_000, before.metadata.last_updated_ms)
         after, updates = self._check_change(grant, before, change, make_permit, now_ms)
         additions = self._access.staged_additions(grant, before, after)
-        # The upstream does not know the published view, on which requirements of other roles were checked. A change
-        # with a permit has no requirements.
+        # For roles that do not see all, requirements were checked on the published view, which the upstream does not
+        # know. A change with a permit has no requirements.
         required = change.requirements if sees_all(grant.role) else ()
         state = self._forwarding.forward(Step(before, after, required, updates, additions), hook, transact)
         if not sees_staged:
@@ -293,7 +293,7 @@ class Commits:
         return namespace, row
 
     def find(self, grant: Grant, levels: Levels, name: str) -> tuple[Namespace, TableRow | None]:
-        """The namespace, and the row of its table or None. An upstream's table that the ledger lacks is added first.
+        """The namespace, and the table's row or None. If only an upstream has the table, its row is added first.
 
         Raises `table_unknown` if the namespace does not exist, `permission_denied` for a grant of another domain.
         """

@@ -133,7 +133,7 @@ def require_domain_place(
     owned = [(path, domain) for folder, domain in folders for path in _resolve_paths(folder)]
     for path in _resolve_paths(place):
         above = [(folder, domain) for folder, domain in owned if path.is_under(folder) and path != folder]
-        _, owner = max(above, key=lambda pair: len(pair[0].parts), default=(None, None))  # the innermost folder's
+        _, owner = max(above, key=lambda pair: len(pair[0].parts), default=(None, None))  # innermost folder's domain
         in_warehouse = any(path.overlaps(root) for root in _resolve_paths(warehouse))
         contains_foreign = any(folder.is_under(path) and domain != grant.domain for folder, domain in owned)
         if contains_foreign or (in_warehouse and owner is None) or (owner is not None and owner != grant.domain):

@@ -117,7 +117,7 @@ class Purge:
         self._require_unneeded()
         aside = path.with_name(f"{prefix}{secrets.token_hex(8)}")
         path.rename(aside)
-        # A table that is registered from now on finds no files. If one was registered before, they are moved back.
+        # A table that is registered from now on finds no files. If one was registered before, its files are moved back.
         try:
             self._require_unneeded()
         except BaseException as refusal:

@@ -38,8 +38,8 @@ class NamedFiles:
     """Caches which files manifest lists and manifests name. Iceberg's writers never change either in place.
 
     If a file was changed in place nevertheless, the search uses the old content. The clean-up of an attempt may then
-    keep a file too long, or delete a file that is still named. It can only be a file of the same attempt, since no
-    other attempt may name its files.
+    keep a file too long, or delete a file that is still named. Only that attempt can lose a file, since no other
+    attempt may name its files.
     """
 
     def __init__(self, *, paths_max: int = NAMED_FILES_MAX) -> None:

@@ -135,7 +135,7 @@ class TableResponse:
 
     body: bytes
     etag: str
-    has_credentials: bool = False  # then never "not modified": the client's credentials may have expired
+    has_credentials: bool = False  # if so, the whole body is always sent: the client's credentials may have expired
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +196,7 @@ class TableResponses:
         return self._respond("staged", self._document(grant, metadata, SnapshotMode.ALL), None, vended)
 
     def _published(self, state: TableState) -> _Published:
-        """What consumers see of the document, cached by hash. For a new one, the oldest published files are deleted."""
+        """What consumers see of the document, cached by hash. If it is not cached, old published files are deleted."""
         sha256 = state.row.pointer.sha256
         found = self._views.get(sha256)
         if found is not None:

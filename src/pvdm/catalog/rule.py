@@ -84,7 +84,7 @@ def require_structure_unchanged(before: TableMetadata, after: TableMetadata, nam
 
 
 def require_refs_allowed(before: TableMetadata, after: TableMetadata, grant: Grant, own_branch: str | None) -> None:
-    """Raise unless the grant may make each change of a branch or tag. `own_branch` is that of an attempt's token."""
+    """Raise unless the grant may make each change of a branch or tag. An attempt's token may change `own_branch`."""
     shown = {snapshot.snapshot_id for snapshot in list_main_history(after)}
     for change in ref_changes(before, after):
         if change.name == MAIN:
@@ -137,7 +137,7 @@ def require_tag_allowed(change: RefChange, grant: Grant, shown: set[int]) -> Non
 
 
 def require_tagged_unchanged(before: TableMetadata, after: TableMetadata) -> None:
-    """Raise if a tag stays at its snapshot id but the snapshot's content changes, also outside of `main`'s history."""
+    """Raise if a tag keeps its snapshot id but the snapshot's content changes, in `main`'s history or outside of it."""
     for name, ref in sorted(before.refs.items()):
         kept = after.refs.get(name)
         if ref.type is not RefType.TAG or kept is None or kept.snapshot_id != ref.snapshot_id:
