@@ -26,9 +26,9 @@ pub struct ColumnSelection {
     pub shape: Arc<Shape>,
 }
 
-/// How a row group is given in the file's own encoding.
+/// For one row group: in which Arrow types its columns are given, and which of them as dictionary indices.
 pub struct StoredGroup {
-    /// The types in which the columns are given, for all columns of the file.
+    /// The Arrow types in which the columns are given. It has all columns of the file, also those that are not read.
     pub types: Fields,
     /// The columns that are given as indices of their dictionary. Their positions count only the columns that are read.
     pub by_dictionary: Vec<DictionaryColumn>,
@@ -40,7 +40,7 @@ pub struct Batches {
     footer: ArrowReaderMetadata,
     batch_rows: usize,
     selection: ColumnSelection,
-    /// One entry for each row group; empty if all columns are given in the types of the footer.
+    /// One entry for each row group; empty if all columns are given in the Arrow types of the footer.
     stored: Vec<StoredGroup>,
     /// The decoder of the current row group.
     decoder: Option<ParquetRecordBatchReader>,
@@ -106,8 +106,8 @@ impl Batches {
         builder.with_batch_size(self.batch_rows).build().map_err(unreadable_file)
     }
 
-    /// Opens readers for the columns of a row group that are read by their dictionary. Returns `None` if one of these
-    /// columns cannot be read so.
+    /// Opens readers for the columns of a row group that are read by their dictionary. Returns `None` if this is not
+    /// possible for one of these columns.
     fn open_dictionary_readers(&self, group: usize) -> Option<Vec<DictionaryReader>> {
         let (columns, metadata) = (self.footer.parquet_schema(), self.footer.metadata().row_group(group));
         let readers = self.stored.get(group)?.by_dictionary.iter().map(|column| {
@@ -138,7 +138,8 @@ impl Batches {
     }
 
     /// Decodes the rest of the current row group without dictionary indices, from the first row that was not given yet.
-    /// A source may use every form that the decoder reads, so only the decoder may refuse a source.
+    /// The file of a source (from which intended rows are read) may use every form that the decoder reads. So only the
+    /// decoder may refuse such a file, not a dictionary reader.
     fn restart_without_indices(&mut self) -> Result<()> {
         self.readers.clear();
         let mut decoder = self.open_decoder(self.opened_groups - 1)?;

@@ -19,7 +19,7 @@ pub fn is_text(column: &ColumnDescriptor) -> bool {
 }
 
 /// Refuses bounds of text that are not UTF-8. Iceberg decodes bounds of text before it compares them, so invalid bytes
-/// would become other text, which may lie between values.
+/// would become other text. The values may lie outside of such bounds.
 pub fn require_utf8_statistics(place: ClaimPlace<'_>, declared: &Statistics<'_>) -> Result<()> {
     let bounds = declared.bounds.iter().chain(&declared.old).flatten();
     bounds.copied().try_for_each(|bound| require_utf8(place, "min and max", bound))
@@ -35,8 +35,8 @@ pub fn require_utf8_index(place: ClaimPlace<'_>, declared: &ColumnIndex<'_>) -> 
     Ok(())
 }
 
-/// Whether the column may hold UUIDs. Java compares UUIDs with a sign, so a bound that is not itself a value may lie on
-/// the wrong side of all values.
+/// Whether the column may hold UUIDs. Java compares UUIDs as signed numbers. In this order, a bound that is not itself
+/// a value may lie on the wrong side of all values.
 pub fn is_uuid(column: &ColumnDescriptor) -> bool {
     column.physical_type() == Physical::FIXED_LEN_BYTE_ARRAY && column.type_length() == UUID_BYTES
 }

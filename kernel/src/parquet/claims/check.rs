@@ -20,8 +20,8 @@ use parquet::basic::LogicalType;
 use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData};
 use std::ops::Range;
 
-/// The codecs that are accepted: none, Snappy, gzip, Zstandard and raw LZ4. Spark does not read LZO and Brotli, and
-/// readers frame the old LZ4 in two ways.
+/// The codecs that are accepted: none, Snappy, gzip, Zstandard and raw LZ4. Spark does not read LZO and Brotli. Two
+/// kinds of readers expect different frames of the deprecated codec LZ4.
 const CODECS: [i64; 5] = [0, 1, 2, 6, 7];
 /// If the footer has one of these keys, Spark rebases dates and timestamps.
 const KEYS_REFUSED: [&[u8]; 2] = [b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96"];
@@ -87,7 +87,7 @@ impl<'a> Claims<'a> {
         self.metadata.row_group(group).columns().iter().zip(declared)
     }
 
-    /// Refuses codecs that not every engine reads, and statistics that are not compared.
+    /// Refuses codecs that not every engine reads, and statistics that this module does not compare.
     fn require_supported(&self, path: &str, declared: &metadata::ChunkMetadata<'_>) -> Result<()> {
         if !CODECS.contains(&declared.codec) {
             // By the codec's number in the format. The first three are accepted, so they are never shown.

@@ -16,7 +16,7 @@ pub const ENCODINGS: &str = "parquet_encodings_lie";
 pub const UNVERIFIED: &str = "parquet_claim_unverified";
 /// How many characters of a text, or bytes of other values, a message quotes.
 const SHOWN_MAX_CHARACTERS: usize = 32;
-/// `Encoding` of the format.
+/// The number of this encoding in the enum `Encoding` of the format.
 const DELTA_BYTE_ARRAY: i64 = 7;
 const BOUND_NAMES: [&str; 2] = ["min", "max"];
 
@@ -228,8 +228,8 @@ pub fn compare_encodings(
     }
 }
 
-/// Compares the claims about the dictionary, and the number of distinct values, which is known in bounded memory only
-/// if all pages use the dictionary.
+/// Compares the claims about the dictionary, and the number of distinct values. If `count_distinct` does not know this
+/// number, it can be counted in bounded memory only if all pages use the dictionary.
 pub fn compare_dictionary(
     place: ClaimPlace<'_>,
     declared: &metadata::ChunkMetadata<'_>,

@@ -7,7 +7,7 @@ use parquet::basic::Type as Physical;
 use std::cmp::Ordering;
 use std::collections::HashSet;
 
-/// Dictionaries with more values are not sorted. Sorting pays off if many rows use few values.
+/// Dictionaries with more values than this are not sorted. Sorting pays off if many rows use few values.
 const RANKED_MAX: usize = 4_096;
 
 #[derive(Debug)]

@@ -70,8 +70,8 @@ pub fn plan_nested_levels(schema: &SchemaDescriptor) -> Vec<Option<NestedLevels>
     planned.collect()
 }
 
-/// The innermost group that both leaves are in. Returns `None` if the group is always present: it then has no levels to
-/// compare.
+/// The innermost group that both leaves are in: its path and its maximum levels. Returns `None` if the group is always
+/// present, because it then has no levels to compare.
 fn find_shared_group(
     schema: &SchemaDescriptor,
     leaf: &ColumnDescriptor,
@@ -303,7 +303,7 @@ mod tests {
         optional group value { repeated group list { optional int64 element; } } } } }";
 
     #[test]
-    fn leaves_of_one_map_are_the_same_where_its_entries_are() {
+    fn the_leaves_of_a_map_must_agree_on_its_entries() {
         // {1: [1, 2], 2: null}, null, {}, {3: []}
         let keys = [(0, 2), (1, 2), (0, 0), (0, 1), (0, 2)];
         let values = [(0, 5), (2, 5), (1, 2), (0, 0), (0, 1), (0, 3)];
@@ -343,7 +343,8 @@ mod tests {
         let message = "message m { optional group s { optional int64 a; optional int64 b; } }";
         let mut found = leaves(message);
         let [Some(first), Some(second)] = &mut found[..] else { panic!() };
-        // 2 1 0 0 2 2 2 2 and 2, packed and in runs; then in two pages.
+        // The levels 2 1 0 0 2 2 2 2 2: the first leaf has eight of them packed and then a run, on one page. The second
+        // leaf has runs only, on two pages.
         first.add(&[], &[3, 0x06, 0xaa, 2, 2], 9).unwrap();
         second.add(&[], &[2, 2, 2, 1, 4, 0], 4).unwrap();
         second.add(&[], &[10, 2], 5).unwrap();
@@ -356,7 +357,8 @@ mod tests {
         let message = "message m { optional group s { optional int64 a; optional int64 b; } }";
         let mut found = leaves(message);
         let [Some(first), Some(second)] = &mut found[..] else { panic!() };
-        // 0 1 2 0 2 ... 200 times: 25 groups of eight levels of two bits, and as runs.
+        // The levels 0 1 2 0 2 0 1 ..., 200 in all. The first leaf has them packed, in 25 groups of eight levels of two
+        // bits. The second leaf has them as runs.
         let levels: Vec<u32> = (0..200).map(|at| [0, 1, 2, 0, 2][at % 5]).collect();
         let packed = levels.chunks(4).map(|four| (0..4).fold(0, |byte, at| byte | (four[at] as u8) << (2 * at)));
         let runs: Vec<u8> = levels.iter().flat_map(|level| [2, *level as u8]).collect();

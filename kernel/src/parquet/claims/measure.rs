@@ -202,7 +202,7 @@ impl ChunkMeasure {
             if encoding == Encoding::BYTE_STREAM_SPLIT && data.len() as u64 != measure.present * self.width() as u64 {
                 return Err(self.ambiguous("as many bytes as the values have", "another number"));
             }
-            // Other decoders read overlong numbers and empty runs differently.
+            // Decoders disagree on overlong numbers and empty runs.
             let is_read_alike = match encoding {
                 Encoding::RLE => has_boolean_runs(&data, measure.present),
                 _ => deltas::is_read_alike(&data, encoding, self.column.physical_type(), measure.present),
