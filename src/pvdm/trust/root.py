@@ -219,7 +219,7 @@ def pin_root(data: bytes, *, sha256: str, now: int) -> TrustRoot:
 
 
 def advance_root(current: TrustRoot, data: bytes, *, now: int) -> TrustRoot:
-    """The next trust root, signed by its own signers and the current root's. The current root is accepted too."""
+    """The next trust root, signed by its own signers and the current root's. `data` may also be the current root."""
     envelope, root = _parse_root(data)
     _require_not_behind(root, SeenRoot(current.version, current.sha256))
     if root.version == current.version:

@@ -51,7 +51,7 @@ def require_size(data: bytes, what: str, size_max_bytes: int) -> None:
 
 
 def require_complete(text: str, error: json.JSONDecodeError, what: str) -> None:
-    """The document is not cut off. (If it is cut in a literal or an escape, or after a sign, it is malformed.)"""
+    """The document is not cut off. (A cut in a literal or an escape, or after a minus sign, gives `json_malformed`.)"""
     if error.pos >= len(text) or error.msg.startswith("Unterminated string"):
         got = f"{len(text)} characters of one"
         raise refused("json_truncated", "a whole value", got, message=f"{what} ends too early")

@@ -246,11 +246,11 @@ def _raise_unreadable(error: OSError) -> NoReturn:
 
 
 def _require_all_files(file_widths: _FileWidths, size: int) -> int:
-    """Require each tile of a tree of this size, with the tree's width or full. Returns the number of its files."""
+    """Require each tile of a tree of `size` entries, with the tree's width or the full one. Counts the tree's files."""
     for level in range(_ENTRIES, 8):  # level 8 has no tile for a size below 2^63
         count = size // 256 ** max(level, 0)
         for index in range((count + 255) // 256):
-            wanted = min(256, count - 256 * index)
+            wanted = min(256, count - 256 * index)  # the width that the tile has in a tree of `size` entries
             if not {wanted, 256} & set(file_widths.get(level, {}).get(index, [])):
                 place = _place(level, index, wanted)
                 _fail("fsck_file_missing", place, "the checkpoint needs a file that is not there", place, "nothing")
@@ -315,7 +315,7 @@ def _check_leaves(folder: Path, file_widths: _FileWidths, checkpoints: Sequence[
 
 
 def _check_roots(peaks: _Peaks, checkpoints: Sequence[_Checkpoint]) -> None:
-    """Compare the root so far with each checkpoint of this size."""
+    """Compare the root of the leaves so far with each checkpoint whose size is their number."""
     for checkpoint in checkpoints:
         if peaks.count == checkpoint.size and peaks.root() != checkpoint.root:
             code, place = ("fsck_root", "checkpoint") if checkpoint is checkpoints[-1] else ("fsck_forked", "since")

@@ -121,7 +121,7 @@ class Log:
         return hashes
 
     def _require_size(self, size: int) -> int:
-        most = self._storage.size()
-        if not 0 <= size <= most:
-            raise Code.LOG_REQUEST_INVALID(reason="log_sizes_invalid", expected=f"a size up to {most}", got=str(size))
+        total = self._storage.size()
+        if not 0 <= size <= total:
+            raise Code.LOG_REQUEST_INVALID(reason="log_sizes_invalid", expected=f"a size up to {total}", got=str(size))
         return size

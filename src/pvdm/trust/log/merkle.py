@@ -98,7 +98,7 @@ def prove_consistency(reader: HashReader, *, old_size: int, new_size: int) -> Co
 
 
 def grow(hashes: Sequence[bytes], size: int, leaves: Iterable[bytes], visit: Callable[[Node, bytes], None]) -> bytes:
-    """The root once `leaves` (hashes) are appended to the frontier of `size` leaves. `visit` gets each new subtree."""
+    """The root of a tree of `size` leaves with frontier `hashes` plus `leaves` (hashes). `visit` gets each new node."""
     stack = list(hashes)
     for leaf in leaves:
         node, value = Node(0, size), leaf
@@ -112,7 +112,7 @@ def grow(hashes: Sequence[bytes], size: int, leaves: Iterable[bytes], visit: Cal
 
 
 def _cover(part: _Range) -> Iterable[Node]:
-    """The complete subtrees of a range, left to right. It starts at a multiple of its largest subtree's width."""
+    """The complete subtrees of a range, left to right. The range must start at a multiple of the first one's width."""
     start, end = part
     while start < end:
         level = (end - start).bit_length() - 1

@@ -69,7 +69,7 @@ class FileOutsideCheckpoint:
 
     def load(self) -> SignedCheckpoint | None:
         """The file's verified checkpoint, or None. Raises `checkpoint_goes_back` if this process saw a newer one."""
-        seen = self._seen  # read before the file: else the file could look older after a store by another thread
+        seen = self._seen  # read before the file, which another thread may replace by a newer one
         try:
             note = self._path.read_bytes()
         except FileNotFoundError:
