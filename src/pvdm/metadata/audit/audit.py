@@ -96,7 +96,7 @@ def audit(
 def _judge_lost(
     lost: Sequence[UnverifiedStatement[Receipt]], statements: Statements, notes: Notes, accepted: AbstractSet[int]
 ) -> Sequence[str]:
-    """Note each receipt of a lost snapshot, or return a sentence if the loss is accepted. Raises for ids not lost."""
+    """Note each receipt of a lost snapshot; return a sentence for an accepted loss. Raises for other accepted ids."""
     by_snapshot = {receipt.predicate.new_snapshot_id: receipt for receipt in lost}
     not_lost = sorted(accepted - by_snapshot.keys())
     if not_lost:
@@ -151,7 +151,7 @@ def _collect_proved_files(walked: Sequence[WalkedSnapshot]) -> Iterator[BoundFil
 
 
 def _collect_manifests(walked: Sequence[WalkedSnapshot], hashed: HashedFiles) -> Iterator[BoundFile]:
-    """The lists of the checked snapshots, the manifests that these snapshots wrote, and all that `main` shows."""
+    """The lists of the checked snapshots, the manifests that these snapshots wrote, and all manifests of the head."""
     returned: set[str] = set()
     for each in walked:
         if not each.is_judged:

@@ -129,7 +129,7 @@ def require_carried(before: Sequence[ManifestFile], kept: Sequence[ManifestFile]
 
 
 def _normalize(listed: ManifestFile, newer: ManifestFile) -> ManifestFile:
-    """The entry to compare with a newer list: format 1 has no sequence numbers, an upgrade to format 3 adds row ids."""
+    """The entry as a later format shows it: 0 for a missing sequence number, `newer`'s row id for a missing row id."""
     return replace(
         listed,
         sequence_number=listed.sequence_number or 0,

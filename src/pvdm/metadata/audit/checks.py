@@ -74,7 +74,7 @@ def require_manifests(bound: Mapping[str, str], manifests: Iterable[tuple[str, s
 
 
 def require_taken_over(kept: Sequence[ManifestFile], found_sha256: str | None) -> str:
-    """A first publication after a protection lists no older manifests: it copies their entries. Returns their hash."""
+    """A first publication after a protection copies entries, and lists no older manifest. Returns `found_sha256`."""
     if kept or found_sha256 is None:
         message = "the snapshot carries over manifests that no receipt binds"
         expected = "manifests that the Steward wrote, and the hash of those that it found"
