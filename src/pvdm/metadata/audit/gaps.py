@@ -73,7 +73,7 @@ class _GapContents:
     """What may belong to one gap."""
 
     snapshots: frozenset[int] = frozenset()  # the ids of snapshots without a receipt
-    uncovered: frozenset[int] = frozenset()  # positions of files in the `data` of what `main` shows now
+    uncovered: frozenset[int] = frozenset()  # positions in `_shown_now.data` of live files that no proof covers
     lost: frozenset[str] = frozenset()  # paths of files that are gone without a proof
 
     def without(self, other: _GapContents) -> _GapContents:
@@ -306,7 +306,7 @@ class GapJudge:
         return (now.delete_facts - (Counter() if before is None else before.delete_facts)).total()
 
     def _find_lost(self, at: int, now: _LiveEntries) -> frozenset[str]:
-        """Paths gone without a proof, of what `main` showed at the gap's begin; if unknown, of all proved before."""
+        """Paths gone without a proof: of the files of `main` at the gap's begin; if unknown, of files proved before."""
         not_lost = set(now.paths)
         for each in self._published_after(self._gaps[at]):
             not_lost |= removed_paths(each.chunks)

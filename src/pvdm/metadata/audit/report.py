@@ -142,7 +142,7 @@ class Gap(Document, title="a gap"):
 
 @dataclass(frozen=True, slots=True)
 class UndecidedGaps(Document, title="undecided gaps"):
-    """What came or went in one of these gaps, counted once. Unknown in which: no receipt binds the head between."""
+    """What came or went in one of several gaps. It is unknown in which, as no receipt binds the head between them."""
 
     gap_ids: tuple[str, ...]
     snapshot_ids: UncheckedDecimalTexts

@@ -223,7 +223,7 @@ class Walk:
             replaced = step.find_replaced()
             with notes.collect(changed=True):
                 entries = self.manifests.read_entries(snapshot.snapshot_id, each.written)
-                old = self.manifests.read_entries(snapshot.parent_id or 0, replaced)  # none without a parent
+                old = self.manifests.read_entries(snapshot.parent_id or 0, replaced)  # no entries without a parent
                 with notes.collect():
                     each.changes = step.find_changes(entries, old)
         if each.receipt is not None:
