@@ -132,7 +132,7 @@ def next_snapshot(
 
 
 def _make_updates(snapshot: dict[str, Json], branch: str, ref: SnapshotRef | None) -> tuple[Json, ...]:
-    """The updates that add the snapshot and move the branch. They repeat the branch's retention, or it is lost."""
+    """The updates that add the snapshot and move the branch. They keep its retention settings."""
     update: dict[str, Json] = {} if ref is None else {key: ref.raw[key] for key in RETENTION_KEYS if key in ref.raw}
     update |= {"action": "set-snapshot-ref", "ref-name": branch, "type": "branch"}
     update["snapshot-id"] = snapshot["snapshot-id"]
@@ -186,7 +186,7 @@ class _Writer:
 
 
 def _header_with_sources(metadata: TableMetadata, spec_id: int, content: ManifestContent) -> ManifestHeader:
-    """As `header_of`, but if the current schema lacks a source column of the spec, with the newest that has all."""
+    """As `header_of`, but if the current schema lacks a source column, with the newest schema that has all of them."""
     header = header_of(metadata, spec_id, content)
     source_ids = {source for field in header.spec.fields for source in field.source_ids}
     for schema in (metadata.current_schema, *reversed(metadata.schemas)):
@@ -294,7 +294,7 @@ class _HeadManifests:
 
 
 def _removal_test(group: Sequence[ManifestFile], removed: frozenset[str]) -> Callable[[ManifestEntry], bool]:
-    """The test whether an entry is removed: a data file by its path, a delete file with its only data file.
+    """The test whether an entry is removed: a data file by its path, a delete file if its only data file is removed.
 
     Delete files of several data files, and equality deletes, stay in the snapshot.
     """

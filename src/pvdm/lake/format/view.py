@@ -65,7 +65,7 @@ class ViewVersion:
 
     @property
     def meaning(self) -> str:
-        """Text that is equal for versions that differ only in id and time; unknown fields count too."""
+        """Text that is equal for versions that differ only in id and time. It also has the unknown fields."""
         raw = self.raw.items()
         return comparison_text({key: value for key, value in raw if key not in _NOT_COMPARED and value is not None})
 
@@ -226,7 +226,7 @@ class ViewDraft:
         """Add the schema unless the view has the same one."""
         same_id = self.schemas.find(schema)
         if same_id is not None:
-            # -1 then means this schema, even if another writer has added it just before.
+            # In later updates -1 means this schema, even if another writer has added it just before.
             self.schemas.last_added = same_id
             return
         schema_id = max(self.schemas, default=-1) + 1

@@ -33,7 +33,7 @@ _POSITION_DELETES_IDS: Final = frozenset({FILE_PATH_ID, POSITION_ID, DELETED_ROW
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """The snapshot's schema and the table's others, every id that files may have, and initial defaults by id."""
+    """The snapshot's schema, the table's other schemas, all field ids that files may have, and default values by id."""
 
     schema: Schema
     other_schemas: tuple[Schema, ...]
@@ -82,7 +82,7 @@ class Removal:
         return cls(columns, file.constants, positions, equalities, vector)
 
     def read_keys(self, data: bytes, read: BatchReader) -> list[Iterator[pa.RecordBatch]]:
-        """For each equality delete: the data file's key columns, also dropped ones, in the same batches as its rows."""
+        """For each equality delete: the key columns of the data file, in the same batches as its rows."""
         found: list[Iterator[pa.RecordBatch]] = []
         for each in self.equalities:
             resolution = Resolution(each.columns, self.columns.defaults, self.constants)
@@ -113,7 +113,7 @@ class Removal:
 
 @dataclass(frozen=True, slots=True)
 class _KeyColumn:
-    """A key column's distinct values, and the `_pair` numbers of the distinct keys up to this column."""
+    """One column of the keys: its distinct `values`; `pairs` are the distinct results of `_pair` for this column."""
 
     values: Array
     pairs: Array

@@ -132,7 +132,7 @@ class DeleteIndex:
         return (*found, vector)
 
     def _mark_hidden(self, file: DeleteFile, data: DataFile) -> DeleteFile:
-        """The delete file, marked as hidden if engines that use the bounds in manifests do not apply it to the data."""
+        """The delete file. It is hidden if engines that use manifest bounds do not apply it to this data file."""
         metrics = self._metrics.get(file)
         if metrics is None or not may_be_left_out(file.equality_ids, self._slots, data, metrics):
             return file

@@ -52,7 +52,7 @@ def put_schema(draft: Draft, schema: TableSchema) -> int:
     last = max(draft.last_column_id, schema.highest_field_id)
     schemas, same_id = draft.schemas, draft.schemas.find(schema)
     if same_id is not None and last == draft.last_column_id:
-        # As in Iceberg's builder: -1 then means this schema, but only if this commit has added it.
+        # As in Iceberg's builder: in later updates -1 means this schema, but only if this commit has added it.
         schemas.last_added = same_id if same_id in schemas.added else None
         return same_id
     draft.last_column_id = last
@@ -97,7 +97,7 @@ def add_spec(draft: Draft, node: Node) -> None:
 
 
 def _with_assigned_ids(draft: Draft, spec: specs.TableSpec) -> specs.TableSpec:
-    """The spec with field ids. From format 2 on, a field of another spec keeps its id; other fields get new ids."""
+    """The spec with field ids. From format 2 on, a field that another spec has gets the id there, others new ids."""
     if draft.format_version == 1:
         return spec
     ids_of_table = {
@@ -123,7 +123,7 @@ def put_spec(draft: Draft, spec: specs.TableSpec) -> int:
     specs.check_spec(spec, schema)
     same_id = draft.specs.find(spec)
     if same_id is not None:
-        # As in Iceberg's builder: -1 then means this spec, but only if this commit has added a spec before.
+        # As in Iceberg's builder: in later updates -1 means this spec, but only if this commit has added a spec before.
         draft.specs.last_added = same_id if draft.specs.last_added in draft.specs.added else None
         return same_id
     spec_id = max(0, max(draft.specs, default=-1) + 1)
