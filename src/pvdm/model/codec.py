@@ -207,7 +207,7 @@ def _optional_type(inner: FieldType) -> FieldType:
 
 
 def _tuple_type(item: Any) -> FieldType:
-    """The type of a tuple of strings, of an enumeration's members, or of documents, as its first `item` says."""
+    """The type of a tuple whose elements are of the class `item`: strings, an enumeration's members, or documents."""
     if item is str:
         return FieldType(Fields.texts, list)
     if issubclass(item, Enum):

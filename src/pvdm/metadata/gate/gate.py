@@ -82,7 +82,7 @@ class _Swap:
         self._gate = gate
         self._check_base = check_base
         self._checked_row = base.row  # the row for which `check_base` last passed
-        self._tried: tuple[Base, NewSnapshot] | None = None  # of the newest try to commit
+        self._tried: tuple[Base, NewSnapshot] | None = None  # base and snapshot of the newest try to commit
         self._written: list[str] = []  # locations of the files of the newest try
         self._expired: frozenset[int] = frozenset()  # ids of the snapshots of `main` that this commit expires
         self._result: PublicationResult | None = None
@@ -169,7 +169,7 @@ class _Swap:
         unit.lock_name(f"workload {signed.proposal.workload.opening.workload_id}")
         checks_table.check_12_nonces(signed, unit)
         bound = signed.proposal.bound
-        # The base's schema decides: since the workload was opened, the name can have become another column's.
+        # The base's schema says which column has the claimed name. At the workload's opening it can have been another.
         claim = with_target_column(bound, signed.proposal.claim, to_model(base.metadata.current_schema))
         return LedgerChanges(
             tuple(_describe_attempt(chunk, made) for chunk in signed.chunks),

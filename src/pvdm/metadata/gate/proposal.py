@@ -57,7 +57,7 @@ def translate_table_errors() -> Iterator[None]:
 
 
 def require_staged_shown(metadata: TableMetadata, snapshot_id: int | None, *, upstream: str | None) -> None:
-    """Raise `table_in_doubt` if the table has an upstream that does not show the staged snapshot: a stale answer."""
+    """Raise `table_in_doubt` if the table's upstream does not show the staged snapshot: its answer may be stale."""
     if upstream is None or snapshot_id is None or metadata.snapshot(snapshot_id) is not None:
         return
     raise Code.TABLE_IN_DOUBT(got=f"the upstream catalog {upstream} does not show the staged snapshot {snapshot_id}")
@@ -82,7 +82,7 @@ class LoggedEnvelope:
 
 @dataclass(frozen=True, slots=True)
 class Waiver:
-    """A break-glass override, and all proofs of the FAIL that it names, which is an earlier attempt's."""
+    """A break-glass override, and all proofs of the FAIL that it waives. The FAIL is of an earlier attempt."""
 
     override: LoggedEnvelope
     failed: tuple[LoggedEnvelope, ...]
@@ -93,7 +93,7 @@ class Part:
     """One chunk: its attempt, every notary's proof for its nonce, and the manifest entries that verification built."""
 
     attempt: Attempt
-    nonce: str  # of the stored verification result, from which `core_sha256` and `files` are too
+    nonce: str  # of the verification result in the ledger; `core_sha256` and `files` come from this result too
     core_sha256: str  # the hash of the core, the part of a proof on which all notaries must agree
     proofs: tuple[LoggedEnvelope, ...]
     files: tuple[DataFile, ...]  # the manifest entries, with the published paths
