@@ -205,7 +205,7 @@ def _require_classic(config: Mapping[str, str]) -> None:
         raise Code.SPARK_CONNECT_UNSUPPORTED(got="Spark Connect")
 
 
-# Not a secret: a trust store holds public certificates only. Java needs a password; Java's own store has the same.
+# Not a secret: a trust store holds public certificates only. Java needs a password; Java's own store has the same one.
 _TRUST_STORE_PASSWORD: Final = "changeit"  # noqa: S105
 _TRUST_STORE_NAME: Final = "pvdm-trust.p12"
 _DRIVER_OPTIONS_SETTING: Final = "spark.driver.defaultJavaOptions"

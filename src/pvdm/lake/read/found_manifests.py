@@ -175,7 +175,7 @@ def read_manifest_hashes(text: str | None, count: int) -> tuple[str, ...] | None
 def hash_found_files(snapshot: Snapshot, listing: ManifestList, hashes: Mapping[str, str]) -> str:
     """One hash over a snapshot's manifest list and manifests: the location of each, and its SHA-256 from `hashes`.
 
-    The files are in the order of their locations. Each field has its length before it.
+    The files are in the order of their locations. The length of each location and hash is hashed before it.
     """
     digest = hashlib.sha256(_DOMAIN)
     for location in sorted(filter(None, (snapshot.manifest_list, *(each.manifest_path for each in listing.manifests)))):

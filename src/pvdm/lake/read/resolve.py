@@ -60,9 +60,9 @@ class BatchReader(Protocol):
     ) -> Iterator[pa.RecordBatch]:
         """Columns that the file lacks are not in the batches. Raises for an id that is not in `schema` or `dropped`.
 
-        A file without ids is read by the names of `named`, and refused if that is None. Columns of the ids `stored` may
-        come in the file's own types. With `claims_checked` a file with wrong statistics is refused. Engines read a file
-        in splits, the first from offset `parts_from`. A file with a row group in no split is refused.
+        A file without ids is read by the names in `named`, or refused if `named` is None. Columns with ids in `stored`
+        may come with the file's dictionary or decimal width. With `claims_checked` a file with wrong statistics is
+        refused. `parts_from` is where the first split for engines begins. Each row group must be in a split.
         """
 
 
@@ -144,7 +144,7 @@ class Resolution:
 
 
 def promote(array: Array, type_: Type) -> Array:
-    """Cast values to the type if Iceberg promotes theirs to it. Otherwise return them as they are."""
+    """Cast the array to `type_` if Iceberg promotes values of its type to `type_`. Otherwise return it as it is."""
     given, wanted = array.type, arrow_type(type_)
     if pa.types.is_decimal(given) and pa.types.is_decimal(wanted):
         is_promotion = given.scale == wanted.scale and given.precision < wanted.precision

@@ -73,7 +73,7 @@ def plan_scan(metadata: TableMetadata, snapshot: Snapshot | None, reader: FileRe
     schema = to_model(table_schema)
     oldest_first = sorted(metadata.schemas, key=lambda each: each.schema_id)
     other_schemas = tuple(to_model(each) for each in reversed(oldest_first) if each is not table_schema)
-    # Also the defaults of dropped columns: an equality delete may use one.
+    # The defaults of dropped columns are included: an equality delete may use a dropped column.
     defaults = {
         field_id: value for each in (*oldest_first, table_schema) for field_id, value in initial_defaults(each).items()
     }
@@ -132,7 +132,7 @@ def _dropped_ids(metadata: TableMetadata, schema: Schema, other_schemas: Iterabl
 def _read_files(
     metadata: TableMetadata, snapshot: Snapshot, schemas: Sequence[Schema], reader: FileReader
 ) -> tuple[tuple[ScanFile, ...], Vectors]:
-    """The data files with their deletes. `schemas` has the snapshot's own first, then the table's others."""
+    """The data files with their deletes. `schemas` has the snapshot's schema first, then the table's other schemas."""
     found: dict[str, ScanFile] = {}
     deletes = DeleteIndex(slots_of(schemas))
     # Delete manifests first: then the deletes of a data file are found at once, and its metrics need not be kept.

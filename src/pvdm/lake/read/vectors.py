@@ -30,7 +30,7 @@ _NUMBER: Final = re.compile(r"[0-9]{1,19}")
 
 @dataclass(frozen=True, slots=True)
 class Vectors:
-    """`named`: a snapshot's deletion vectors by data file, as manifests list them. `live`: its live data files."""
+    """`named`: the deletion vectors that a snapshot's manifests list, by data file. `live`: the live data files."""
 
     named: Mapping[str, DeleteFile] = field(default_factory=dict)
     live: frozenset[str] = frozenset()

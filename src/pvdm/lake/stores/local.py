@@ -33,7 +33,7 @@ class Folders:
         self._durable: set[Path] = set()
 
     def make(self, folder: Path) -> None:
-        """Create the folder and make it durable, with all folders up to the root, and missing ones above the root."""
+        """Create the folder and make it durable, and so all folders between it and the root, and missing ones above."""
         if folder in self._durable:
             return
         if self._root in folder.parents or not folder.parent.is_dir():

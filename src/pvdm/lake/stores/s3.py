@@ -78,7 +78,7 @@ class S3Store:
         return self._read_and_close(place, answer, max_bytes + 1), answer["ETag"]
 
     def put_new(self, place: Location, data: bytes, hooks: WriteHooks) -> None:
-        """Write a new object. Raises FileExistsError if it exists, perhaps from this write, whose response was lost."""
+        """Write a new object. Raises FileExistsError if it exists, even if this call wrote it and lost the response."""
         hooks.before_sync()
         hooks.after_temp()  # an object has no temporary file
         self._write(place, data, IfNoneMatch="*")
