@@ -130,12 +130,12 @@ mod tests {
     }
 
     #[test]
-    fn rows_read_as_stored_have_the_digest_of_plain_ones() {
+    fn rows_read_as_stored_have_the_digest_of_decoded_rows() {
         let builder = WriterProperties::builder;
         let all = [
             builder(),
             builder().set_dictionary_enabled(false),
-            // Pages of both kinds in one column, and a dictionary that is too large.
+            // A column whose first pages use a dictionary and whose other pages are plain.
             builder().set_dictionary_page_size_limit(40).set_write_batch_size(16),
             builder().set_dictionary_page_size_limit(1 << 20),
         ];
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn batches_come_as_stored_in_the_columns_that_are_named_and_have_the_digest_of_plain_ones() {
+    fn batches_have_the_requested_columns_as_stored_and_keep_their_digest() {
         use arrow_schema::DataType::{Decimal64, Decimal128, Dictionary, Int32, Utf8};
         for limit in [40, 1 << 20] {
             let small = WriterProperties::builder().set_dictionary_page_size_limit(limit).set_write_batch_size(16);

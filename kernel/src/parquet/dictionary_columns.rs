@@ -22,14 +22,14 @@ use parquet::file::metadata::RowGroupMetaData;
 use parquet::schema::types::{ColumnDescriptor, SchemaDescriptor};
 use std::sync::Arc;
 
-/// Here a page is read as a whole, while a decoder reads one batch at a time. So rows that were read are kept until
-/// they are taken. All columns together keep at most this many rows.
+/// A `DictionaryReader` reads whole pages, while a decoder reads one batch at a time. So rows that were read are kept
+/// until they are taken. All columns together keep at most this many rows.
 const ROWS_KEPT_MAX: u64 = 16_777_216;
 
 /// A column of the file that is read by its dictionary, that is, as indices of the dictionary.
 #[derive(Debug, PartialEq)]
 pub struct DictionaryColumn {
-    /// The column's position among the columns.
+    /// The column's position among the columns of the file, or among those that are read (`StoredGroup`).
     pub at: usize,
     /// The column's position among the leaves.
     pub leaf: usize,

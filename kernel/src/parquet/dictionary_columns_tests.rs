@@ -151,7 +151,7 @@ pub fn small_pages() -> WriterPropertiesBuilder {
 }
 
 #[test]
-fn rows_by_indices_have_the_digest_of_plain_ones() {
+fn rows_by_indices_have_the_digest_of_decoded_rows() {
     for (values, value_at) in ROWS {
         let rows: Vec<Option<i64>> = (0..5_000).map(value_at).collect();
         for (form, configure) in FORMS {

@@ -88,7 +88,7 @@ pub struct FileMetadata<'a> {
 /// The header of a page, and where the page begins and ends.
 #[derive(Debug, Default)]
 pub struct PageMetadata<'a> {
-    /// `PageType` of the format.
+    /// The number of the page's type in the enum `PageType` of the format.
     pub kind: i64,
     pub encoding: i64,
     /// Only a version 2 page declares nulls and rows.
@@ -118,11 +118,12 @@ pub struct ColumnIndex<'a> {
     pub null_pages: Vec<bool>,
     pub least: Vec<&'a [u8]>,
     pub greatest: Vec<&'a [u8]>,
-    /// `BoundaryOrder` of the format.
+    /// The number of the order in the enum `BoundaryOrder` of the format.
     pub order: i64,
     pub nulls: Option<Vec<i64>>,
-    /// The histograms of repetition levels of all pages, one after the other; `definition` alike.
+    /// The histograms of repetition levels of all pages, one after the other.
     pub repetition: Vec<i64>,
+    /// The histograms of definition levels of all pages, one after the other.
     pub definition: Vec<i64>,
 }
 

@@ -1,8 +1,8 @@
 //! Compares what a Parquet file claims about its values with the values, in the same pass that digests them.
 //!
 //! A claim is a statistic, a count, an entry of a page index, a bloom filter or another fact that a file states about
-//! its own values (docs/parquet.md). It is not the claim of a workload. Readers skip what claims rule out. If one
-//! is wrong, a filtered read shows other rows than the full scan that was digested.
+//! its own values (docs/parquet.md). It is not the claim of a workload. Readers skip pages and row groups that
+//! claims rule out. If a claim is wrong, a filtered read shows other rows than the full scan that was digested.
 
 mod annotated_values;
 mod bloom;

@@ -9,7 +9,7 @@ use crate::parquet::claims::metadata::{ColumnIndex, OffsetIndex, PageMetadata};
 use crate::parquet::ordered_value::{Order, OrderedValue};
 
 const CODE: &str = "parquet_page_index_lies";
-/// `BoundaryOrder` of the format.
+/// Numbers of the enum `BoundaryOrder` of the format.
 const ASCENDING: i64 = 1;
 const DESCENDING: i64 = 2;
 
@@ -79,7 +79,7 @@ pub fn compare_column_index(column: &str, declared: &ColumnIndex<'_>, chunk: &Ch
                 let by_page = compare_bound(place, claim, side, value, None, chunk.order, page);
                 let by_chunk = || compare_bound(place, claim, side, value, None, chunk.order, &all_pages);
                 by_page.or_else(|fault| by_chunk().map_err(|_| fault))?;
-                require_outer_zero(place, claim, side, value, chunk.order, page)?;
+                require_sign_of_zero(place, claim, side, value, chunk.order, page)?;
             } else if !value.is_empty() {
                 return Err(place.fault(claim, "none, because there is no value", "one"));
             }
@@ -95,7 +95,7 @@ pub fn compare_column_index(column: &str, declared: &ColumnIndex<'_>, chunk: &Ch
 
 /// Refuses a bound that is zero with the wrong sign. In statistics readers treat 0 and -0 as equal, but in the index
 /// Java orders -0 below 0.
-fn require_outer_zero(
+fn require_sign_of_zero(
     place: ClaimPlace<'_>,
     claim: &str,
     side: usize,

@@ -45,8 +45,8 @@ impl Claims<'_> {
     }
 
     /// Refuses a column inside lists and maps whose first data page has no values, because PyArrow takes this page for
-    /// the end of the column. For other columns `require_unambiguous` refuses such a page, also in files whose footer
-    /// no consumer reads.
+    /// the end of the column. For other columns `require_unambiguous` refuses such a page, even if the footer of the
+    /// file is not published.
     pub fn require_first_pages_with_values(&self) -> Result<()> {
         for group in 0..self.metadata.num_row_groups() {
             if self.metadata.row_group(group).num_rows() == 0 {

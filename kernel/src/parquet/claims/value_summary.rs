@@ -70,7 +70,7 @@ pub fn summarize_indices(
     let mut summary = match (dictionary.keys(), dictionary.nans()) {
         (Some(keys), None) => summarize_keys(dictionary, keys, indices, &mut visit_valid),
         (Some(keys), Some(nans)) => summarize_keys_with_nans(dictionary, keys, nans, indices, &mut visit_valid),
-        // There are too many values to sort.
+        // There are too many values to sort, or they have no order.
         (None, _) => summarize_unsorted(dictionary, indices, &mut visit_valid),
     }?;
     summary.bytes = bytes;
