@@ -52,7 +52,7 @@ class SampleKey(Document, title="a sample key"):
 class LocatedClass(Document, title="a located class"):
     """The wrong rows of one failure class: their number, their files and partitions, and the first keys.
 
-    Files and partitions are staged, or for missing rows the source's. `…_more`: how many of them are not listed.
+    Files and partitions are the source's for missing rows, and else the staged ones. `…_more`: how many are not listed.
     """
 
     failure: FailureClass
@@ -138,12 +138,12 @@ _PLACES_NAMED: Final = 3  # files or partitions of a class
 
 
 def describe_counts(located: WrongRows) -> str:
-    """`6 rows missing, 1 row modified`."""
+    """The number of rows of each class, such as `6 rows missing, 1 row modified`."""
     return ", ".join(f"{counted(each.rows, 'row')} {each.failure.value}" for each in located.classes)
 
 
 def first_keys(each: LocatedClass, *, named: int = _KEYS_NAMED) -> str:
-    """`first missing order_id: 88121, 88122`; keys of modified rows with the fields that differ. Empty without keys."""
+    """The first keys, as in `first missing order_id: 88121, 88122`, with fields that differ. Empty without keys."""
     if not each.samples:
         return ""
     names = [quoted(name) for name, _ in each.samples[0].key]

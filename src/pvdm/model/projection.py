@@ -12,7 +12,7 @@ from pvdm.model.schema import Schema
 
 
 class ProjectionName(Enum):
-    """The two projections: the contract's key columns, and all columns. The value is the name in proofs."""
+    """The two projections: the contract's key columns, and all columns not excluded. A value is the name in proofs."""
 
     IDENTITY = "identity"
     CONTENT = "content"

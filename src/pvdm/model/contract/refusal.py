@@ -74,7 +74,7 @@ def make_error(found: Iterable[Finding], name: str) -> InputError:
 
 
 def list_findings(errors: Iterable[Mapping[str, Any]], parsed: ParsedYaml) -> list[Finding]:
-    """Pydantic's errors with positions. Missing keys beside an unknown key are left out: it may be a misspelling."""
+    """Pydantic's errors with positions. A missing key beside an unknown key is left out: it may be misspelled there."""
     found = [(str(each["type"]), _make_finding(each, parsed)) for each in errors]
     with_unknown_key = {each.path[:-1] for kind, each in found if kind == "extra_forbidden"}
     return [each for kind, each in found if kind != "missing" or each.path[:-1] not in with_unknown_key]
