@@ -91,7 +91,7 @@ def infer_type(node: Node) -> Type:
 
 
 def require_type(type_: Type, node: Node) -> None:
-    """Raise if the Avro type cannot hold values of `type_`, or if its annotations contradict `type_`."""
+    """Raise if the Avro type cannot hold values of `type_`, contradicts it, or lacks the annotation of a decimal."""
     match type_, node:
         case (PrimitiveType(name), PrimitiveNode(base)) if name in _PLAIN:
             fits = base in {_PLAIN[name], _NARROWER.get(name)}
