@@ -83,7 +83,7 @@ class _Running(Generic[_T]):
     def _run(self) -> None:
         try:
             self._results.append(self._work())
-        except BaseException as error:  # raised in the waiting thread
+        except BaseException as error:  # `result` raises it in the waiting thread
             self._error = error
         finally:
             self._end.put(None)

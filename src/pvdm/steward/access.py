@@ -28,7 +28,7 @@ STEWARD_AS_OPERATOR_GRANT: Final = replace(STEWARD_GRANT, role=Role.OPERATOR)
 
 
 class Access:
-    """The access tokens of one ledger. A derived token ends no later than its parent or the parent's last successor."""
+    """The tokens of one ledger. A derived token ends no later than its parent, or its parent's newest successor."""
 
     def __init__(self, ledger: Ledger, clock: LedgerClock) -> None:
         self._ledger = ledger

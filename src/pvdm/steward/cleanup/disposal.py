@@ -51,12 +51,12 @@ class EndedAttempt:
 
     attempt: Attempt
     table_uuid: str
-    row: TableRow | None
+    row: TableRow | None  # None: the table was dropped
     core: ProofCore | None  # of its last proof
     on_fail: OnFail
     bytes_max: int  # how many bytes the contract lets an attempt stage
     opened_micros: int  # when it was opened, by a Steward's clock; every file in its folder was written later
-    opened_event: int  # the event of the step log that opened it
+    opened_event: int  # the id of the step log's event that recorded its opening
 
     @property
     def published(self) -> bool:
@@ -212,7 +212,7 @@ class Disposal:
             self._require_not_cleaned_up(attempt_id)
 
     def _quarantine_published_copy(self, ended: EndedAttempt, file: AddedFile) -> str:
-        """Quarantine the Steward's own copy of a staged file that has changed since; returns a note about it."""
+        """If a staged file changed after its proof, quarantine the Steward's copy of it; returns a note on the copy."""
         if file.published_path == file.staged_path:
             return ""
         try:
@@ -312,12 +312,12 @@ class Disposal:
         copies = self.vault.location(ended.table_uuid, VaultKind.DATA, ended.attempt.attempt_id)
         folders = [parse_location(ended.attempt.prefix), parse_location(copies)]
         references = References(self.ledger, self.catalog.states, self.files, self._references_cache)
-        older = None  # a snapshot of `main` older than the attempt: the base in its proof, else the newest by time
+        older_id = None  # a snapshot of `main` older than the attempt: its proof's base, or without a proof the newest
         if ended.core is not None:
-            older = ended.core.target.base_snapshot_id
+            older_id = ended.core.target.base_snapshot_id
         elif ended.row is not None:
-            older = newest_snapshot_before(self.catalog.states.load(ended.row).metadata, ended.opened_micros)
-        older_by_uuid = {ended.table_uuid: older}
+            older_id = newest_snapshot_before(self.catalog.states.load(ended.row).metadata, ended.opened_micros)
+        older_by_uuid = {ended.table_uuid: older_id}
         return references.search_below(folders, after_event=ended.opened_event, older_snapshots=older_by_uuid)
 
     def copies_of(self, ended: EndedAttempt) -> list[str]:

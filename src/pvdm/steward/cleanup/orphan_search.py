@@ -89,7 +89,7 @@ class OrphanSearch:
         return [each.view for each in found if each.file.location not in referenced]
 
     def remove(self, row: TableRow) -> list[OrphanView]:
-        """Remove the table's orphans, and branches written after their clean-up; returns the removed files."""
+        """Remove orphans, and branches that were written after their attempt's clean-up; returns the removed files."""
         ended = self._disposal.list_ended_attempts(row)
         with require_decided():
             before = self._find_candidates(row, ended)  # compared at the end, to list what is gone
@@ -205,7 +205,7 @@ class OrphanSearch:
         return None if removal is not None and removal.done else self._disposal.quarantined_hashes(ended)
 
     def _list_staged_metadata(self, row: TableRow, adopted: Sequence[EndedAttempt]) -> Iterator[_Candidate]:
-        """The manifest lists of staged snapshots above the base, found by Iceberg's file names, and their manifests."""
+        """The manifest lists (found by file name) and manifests of staged snapshots that are newer than the base."""
         prefix = open_folder(self._catalog, self._disposal.files, row, parse_location(row.location).child("metadata"))
         file_by_place = {each.location: each for each in prefix.files()}
         lists: dict[int, list[PrefixFile]] = {}

@@ -69,7 +69,7 @@ class VaultUsage:
 
     def __init__(self, vault: Vault, *, most: int = VAULT_COUNTED_MAX_FILES) -> None:
         self._vault = vault
-        self._most = most
+        self._max_files = most
         self.last: Usage | None = None
 
     def count(self) -> Usage:
@@ -77,7 +77,7 @@ class VaultUsage:
         files, sizes = Counter[VaultKind](), Counter[VaultKind]()
         oldest, whole = None, True
         for kind, each in self._vault.walk():
-            if files.total() == self._most:
+            if files.total() == self._max_files:
                 whole = False
                 break
             files[kind] += 1
@@ -91,11 +91,11 @@ class VaultUsage:
 class VaultSweep:
     """Sweeps the metadata folders of existing tables; every manifest that may still be referenced stays.
 
-    A manifest of the gate stays if its snapshot was ever published, or if any snapshot of any table lists it. A
-    verified manifest stays while its nonce is reserved, or if the ledger names it. Data files and quarantine are not
-    touched. Other Stewards of the ledger may work meanwhile. So a manifest of the gate is scheduled for deletion first,
-    and the gate publishes no snapshot with such a file. Unfinished files and unused verified manifests are deleted
-    without a schedule. After a restore nothing is swept, since lost entries may have named a file.
+    The gate writes the manifests of a snapshot. They stay if the snapshot was ever published, or if any snapshot of any
+    table lists them. Verification writes a verified manifest. It stays while its nonce is reserved, or if the ledger
+    names it. Data files and quarantine are not touched. Other Stewards of the ledger may work meanwhile. So the gate's
+    manifests are scheduled for deletion first, and the gate publishes no snapshot with such a file. Other files are
+    deleted without a schedule. After a restore nothing is swept, since lost entries may have named a file.
     """
 
     def __init__(self, ledger: Ledger, clock: LedgerClock, catalog: Catalog, vault: Vault, reader: FileReader) -> None:

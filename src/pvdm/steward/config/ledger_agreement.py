@@ -115,9 +115,9 @@ def _differs_error(name: str, stored: str, configured: str) -> PvdmError:
 def require_table_folders(ledger: Ledger, catalog: CatalogConfig) -> None:
     """Raise `steward_folders_moved` if the ledger's tables seem to lie in other folders than the configured ones.
 
-    After a move no table can be read, since metadata names files by full paths. Compared are the metadata files of live
-    tables that are not an upstream's, and the newest verified manifest in the vault. The warehouse passes if a table's
-    location is in it, or if a table's folder exists.
+    After a move no table can be read, since metadata names files by full paths. This compares the paths of live tables'
+    metadata files (without an upstream's tables), and of the newest verified manifest in the vault. The warehouse is
+    accepted if a table's location is in it, or if a table's folder exists.
     """
     checks: tuple[tuple[str, Location, Callable[[Unit, Location], str | None]], ...] = (
         ("metadata", location_of(catalog.metadata), _find_metadata_elsewhere),

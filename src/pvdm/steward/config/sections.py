@@ -34,9 +34,9 @@ class StrictSection(BaseModel):
 
 
 class SparkSection(StrictSection):
-    """The section `[spark]` as written, such as `memory = "1g"`: the Steward's own Spark application.
+    """The section `[spark]` as written, for example with `memory = "1g"`. It sets up the Steward's Spark application.
 
-    It reads chunks of at least `bytes_least` bytes or `files_least` files. Threads of the Steward read smaller chunks.
+    Spark reads chunks of at least `bytes_least` bytes or `files_least` files. Threads of the Steward read smaller ones.
     """
 
     master: Annotated[str, Field(min_length=1, max_length=1_024)]

@@ -40,7 +40,7 @@ _TYPE_NAMES: Final = {
     list: "a list",
     dict: "a table",
 }
-# The type that a field has, for each of Pydantic's error types about a value of another type.
+# Pydantic's error types for a value of a wrong type, each with the type that the field requires.
 _EXPECTED_TYPES: Final = {"string_type": str, "path_type": str, "int_type": int, "bool_type": bool}
 # Pydantic's error types for an unknown field: of a model, and of a dataclass.
 _UNKNOWN_FIELD: Final = frozenset({"extra_forbidden", "unexpected_keyword_argument"})
@@ -74,7 +74,7 @@ class Limits:
     __pydantic_config__ = ConfigDict(extra="forbid")
 
     body_max_bytes: Annotated[int, Field(strict=True, ge=1_024, le=67_108_864)] = 65_536
-    # for signed statements, such as a trust root of 1 MiB in base64 with all signatures, and for bodies of the catalog
+    # The limit for signed statements (a trust root of 1 MiB grows by base64 and signatures), and the catalog's bodies.
     envelope_max_bytes: Annotated[int, Field(strict=True, ge=1_024, le=67_108_864)] = 2_097_152
     rate_per_second: Annotated[int, Field(strict=True, ge=1, le=100_000)] = 100
     burst: Annotated[int, Field(strict=True, ge=1, le=1_000_000)] = 400
