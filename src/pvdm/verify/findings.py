@@ -19,7 +19,7 @@ from pvdm.model.statements.verdict import FailureClass, Outcome, Verdict
 
 FINDING_TEXT_MAX_CHARACTERS: Final = 400
 # Findings whose `expected` and `got` have only numbers, ids, types and paths, so all roles see these two texts. In
-# other findings they may have values of rows, so only roles that may see values see them. All roles see every message.
+# other findings the two may have values of rows, so only roles that may see values see both. All roles see messages.
 SHOWN_TO_ALL_ROLES: Final = frozenset(
     """
     arrow_type_unsupported boundary_moved boundary_unclear cast_refused column_duplicate column_missing
@@ -74,7 +74,7 @@ def decide_verdict(
     """The verdict: PASS if every digest matches and there is no finding. A side is None if it was not digested.
 
     If the digests differ, `located` gives the failure classes of the wrong rows. If `located` has no class (the rows
-    could not be located), the digests' row counts and sums give one class. If they are equal, `located` has no effect.
+    could not be located), the digests' row counts and sums give one class. For equal digests, `located` has no effect.
     """
     classes = {finding.failure for finding in findings}
     if intent is not None and staged is not None:

@@ -114,7 +114,7 @@ def require_partition_fit(contract: DataProductContract, target: TableMetadata) 
 
 @contextlib.contextmanager
 def _in_contract(path: str, hint: str | None = None) -> Iterator[None]:
-    """Add the path of the part of the contract that does not fit to an error that is raised inside."""
+    """If an `InputError` is raised inside, add `path` to it: the part of the contract that does not fit."""
     try:
         yield
     except InputError as error:
@@ -238,7 +238,7 @@ def _require_columns(intent: Intent, plan: Plan, file: ScanFile, footer: Footer)
 
 
 def require_schema(schema: Schema, location: str, footer: Footer) -> None:
-    """Refuse a file whose columns cannot be read as the schema says, under any contract."""
+    """Refuse a file that no contract can use, because its columns cannot be read as the schema says."""
     plan = Plan(schema, (content(schema),))
     try:
         data = footer.sample_file()
@@ -260,7 +260,7 @@ def _require_accepted(
     try:
         for batch in batches:
             for projection in plan.projections:
-                # Without its row: the sample's nulls would be refused in a required column.
+                # The row of the sample is left out: its nulls would be refused in a required column.
                 engine.encode(plan, projection.name, batch.slice(0, 0))
     except (VerificationError, InputError) as error:
         # The error may name an inner field, such as `a.b`. Its column is `a`.

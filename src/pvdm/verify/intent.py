@@ -129,7 +129,7 @@ class IntentDigest:
 
 
 class Intent:
-    """The rows that one chunk should publish, in the target's columns, or only in those of `columns`."""
+    """The rows that one chunk should publish, with the target's mapped columns, or only the `columns` among them."""
 
     def __init__(
         self,
@@ -149,7 +149,7 @@ class Intent:
         mapped_columns = {each.source for each in self._mapped}
         widened = {each.source for each in self._mapped if each.type != schema.column(each.source).type}
         filtered = set(columns_of(self._where))
-        # Other columns are only digested, so they may keep the file's encoding. With `columns`, values are shown.
+        # `stored` columns are only digested, so they may keep the file's encoding; `columns` are shown, so may not.
         stored = mapped_columns - widened - filtered if columns is None else ()
         self._source = source.select(mapped_columns | filtered, stored=stored)
 

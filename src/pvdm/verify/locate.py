@@ -290,9 +290,9 @@ class _Locator:
                 partitions[partition] += rows
         rows_by_file = [(self._names[side][file], rows) for file, rows in found["files"]]
         files, files_more = select_largest(rows_by_file, LOCATED_FILES_MAX)
-        shown, shown_more = select_largest(partitions.items(), LOCATED_PARTITIONS_MAX)
+        largest, partitions_more = select_largest(partitions.items(), LOCATED_PARTITIONS_MAX)
         samples = [] if keys is None else [self._describe_sample(side, each, keys) for each in found["samples"]]
-        return LocatedClass(failure, found["rows"], files, files_more, shown, shown_more, tuple(samples))
+        return LocatedClass(failure, found["rows"], files, files_more, largest, partitions_more, tuple(samples))
 
     def _describe_sample(
         self, side: Side, found: Mapping[str, Any], keys: Mapping[tuple[Side, int, int], RowKey]

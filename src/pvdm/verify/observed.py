@@ -74,7 +74,7 @@ def _require_single(field: PartitionField, first: Value, *others: Value) -> Valu
 
 
 def _partition_from_bounds(field: PartitionField, kind: Type, leaf: LeafFacts) -> Value:
-    """The partition of all values: that of the least and of the greatest value, which must be equal.
+    """The partition of a column's values. The least and the greatest value must have the same partition.
 
     Values between them have the same partition, since every transform except bucket keeps the order.
     """
@@ -184,7 +184,7 @@ _SCHEMA_REASONS: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class FileObservation:
-    """What is in a file. `data_file` is the entry to publish, at the staged path, or None if the file was refused.
+    """What is in a file. `data_file` is the entry to publish, with the staged path; None if the file was refused.
 
     `recipe` says how to make the file to publish from the staged one. It is None if the staged file is published.
     """
@@ -205,9 +205,9 @@ def observe(
 ) -> FileObservation:
     """Read every row of the fetched bytes once: digest it, and collect the facts of the entry.
 
-    With `rewrite` the entry is for the file that the Steward makes of the staged one. `footer_published` applies the
-    stricter rules for a producer's footer that is published. A refused file makes its digester unusable, so each file
-    needs its own.
+    With `rewrite` the entry is for the file that the Steward makes of the staged one. With `footer_published` stricter
+    rules apply, since the producer's footer itself is published. A digester cannot be used after a refused file, so
+    each file needs its own digester.
     """
     path = entry.data_file.file_path
     spec = header_of(metadata, metadata.default_spec_id, ManifestContent.DATA).spec
@@ -261,7 +261,7 @@ def _names_in_files(metadata: TableMetadata) -> dict[int, str]:
 
 
 def _columns_with_default(metadata: TableMetadata) -> tuple[int, ...]:
-    """Columns with an initial default. A file must have them: readers would show the default, the digest has null."""
+    """Columns with an initial default. Files must have them: for a missing column, readers show the default."""
     fields = metadata.current_schema.fields.values()
     return tuple(field.field_id for field in fields if field.initial_default is not None)
 

@@ -189,7 +189,7 @@ def _plan_by_range(column: str, bounds: tuple[str, ...], schema: Schema, most: i
             parts.append(ex.Compare(column, ex.Operator.GREATER_OR_EQUAL, _to_literal(lower, kind)))
         if upper is not None:
             parts.append(ex.Compare(column, ex.Operator.LESS, _to_literal(upper, kind)))
-        # Such as `[10,20)`. Escaped values have no brackets and commas, so a bound that is an empty text is visible.
+        # For example `[10,20)`. Escaped values have no brackets or commas, so a bound that is an empty text is visible.
         start = "(" if lower is None else f"[{escaped(lower)}"
         name = f"{start},{'' if upper is None else escaped(upper)})"
         where = _join_predicates(ex.And, parts) if parts else ex.IsNull(column, negated=True)
@@ -219,7 +219,7 @@ def _plan_by_files(files: Sequence[tuple[str, int]], max_bytes: int, most: int) 
     size = definition_size = 0
     for location, file_size in ordered:
         entry_size = len(dump(location)) + 1
-        # 1,024 bytes of the definition are left for the id and the keys.
+        # 1,024 bytes of the definition are left for the chunk's id and the keys of its JSON.
         is_full = size + file_size > max_bytes or definition_size + entry_size > CHUNK_DEFINITION_MAX_BYTES - 1_024
         if groups[-1] and is_full:
             groups.append([])
