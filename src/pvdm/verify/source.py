@@ -49,7 +49,7 @@ class PinnedSource:
     """Columns that the table got after the snapshot; the workload stores them, so that its intent stays the same."""
 
     def select(self, names: Iterable[str], *, stored: Iterable[str] = ()) -> PinnedSource:
-        """The same source with these columns only; those of `stored` may keep the encoding of the file."""
+        """This source with these columns only. The columns of `stored` may come as dictionaries or narrow decimals."""
         scan = self.scan.select(names)
         fields = scan.schema.select(set(stored)).fields
         ids = frozenset(field.field_id for field in fields if field.field_id is not None)
@@ -160,9 +160,9 @@ _GONE_REASONS: Final = frozenset({"snapshot_schema_unknown", "source_gone", "sou
 def translate_read_errors() -> Iterator[None]:
     """Translate errors of reading a source, so that none of them counts as a fault of the staged files.
 
-    An error that may pass, such as a missing file, becomes `source_unreadable` and is retried. An error about columns
-    or values of the pinned rows never passes, nor does a file above the limit: it becomes `source_unusable`, which ends
-    the attempt.
+    An error that may go away, such as a missing file, becomes `source_unreadable` and is retried. An error about
+    columns or values of the pinned rows, or about a file above the limit, cannot go away: it becomes
+    `source_unusable`, which ends the attempt.
     """
     try:
         yield

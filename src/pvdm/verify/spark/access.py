@@ -62,7 +62,7 @@ class StoreAccess:
 
 
 def _common_folders(sides: Iterable[Iterable[str]]) -> list[Location]:
-    """The deepest common folder of each side's objects, by bucket and first folder. Refuses an object in no folder."""
+    """For each side, bucket and top folder: the deepest folder with all its objects. Refuses an object in no folder."""
     common: dict[Location, None] = {}
     for side in sides:
         groups: dict[tuple[str, str], list[tuple[str, ...]]] = {}

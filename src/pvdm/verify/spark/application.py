@@ -89,7 +89,7 @@ class Application:
             return started.cores if self._settings.cores is None else self._settings.cores
 
     def run(self, job_id: str, common: bytes, tasks: Sequence[bytes]) -> tuple[list[str | None], list[bytes]]:
-        """Run the tasks. Returns two lists, by task: why the worker got no keys, else None; and the reports."""
+        """Run the tasks. Returns two lists by task: why the worker got no keys (or None), and the encrypted reports."""
         return self._request({"job": job_id}, [common, *tasks])
 
     def extract(

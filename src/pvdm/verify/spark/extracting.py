@@ -71,7 +71,7 @@ class _ExtractionReader:
     direct: Reader
 
     def redemptions(self, work: Work) -> int:
-        """Those of the direct reader, and one for every try of every task; Spark runs one job for each side."""
+        """The direct reader's number, plus one for every try of every Spark task. Spark runs one job for each side."""
         return self.direct.redemptions(work) + 2 * TASK_TRIES_MAX * _count_tasks(self.spark)
 
     def read(self, work: Work, job_keys: JobKeys) -> ReadResult:
@@ -91,7 +91,7 @@ class _ExtractionReader:
         return ReadResult(direct.read, staged, intent, (*differing, *changed), self.spark.application.versions())
 
     def _versions_changed(self, work: Work) -> Iterator[Finding]:
-        """Findings for files whose version changed while Spark read them, since its reader knows no versions."""
+        """Findings for files whose version changed while Spark read them: Spark's reader knows no versions."""
         if work.store_copy is not None:
             return
         for item in work.staged:

@@ -1,7 +1,7 @@
 """Reports of workers. They are parsed strictly and never unpickled, since the Steward's process has the root keys.
 
-A report is encrypted under a key of its job, because sums of row hashes must not be stored on any disk. So is the
-credential with which workers read a store.
+A report is encrypted under a key of its job, because sums of row hashes must not be stored on any disk. The credential
+with which workers read a store is encrypted under the same key.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ class _FileDocument(Document, title="a file's report"):
     recipe: str | None = None
 
     def report(self, rebuilt: Iterator[DataFile]) -> FileReport:
-        """The report, with the next rebuilt entry where it has one."""
+        """The file's report. Takes the file's entry from the iterator if the entry was rebuilt."""
         if self.changed is not None:
             return FileReport(self.position, self.changed, digested=False)
         file = next(rebuilt, None) if self.rebuilt else None

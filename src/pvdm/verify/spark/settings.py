@@ -150,7 +150,7 @@ def spark_conf(settings: SparkSettings, store: Mapping[str, str] | None, archive
 
 
 def _catalog(settings: SparkSettings, store: Mapping[str, str] | None) -> dict[str, str]:
-    """The only catalog: plain folders, into which the Steward writes table metadata. Keys are suffixes of its name."""
+    """Options of Spark's only catalog: folders of metadata that the Steward writes. Keys go after its name."""
     properties = {
         "type": "hadoop",
         "warehouse": f"file://{settings.scratch / EXTRACTION_FOLDER}",

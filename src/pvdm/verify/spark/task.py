@@ -77,7 +77,7 @@ class Common(Message):
 
     @classmethod
     def for_tasks(cls, inputs: JobInputs, endpoint: KeyEndpoint, store: bytes | None = None) -> Common:
-        """The inputs of a job, without the source's files, which are in the tasks, and without its metadata."""
+        """The inputs of a job without the source's metadata, and without the source's files, which are in the tasks."""
         scan = replace(inputs.source.scan, files=(), defaults=dict(inputs.source.scan.defaults))
         source = replace(inputs.source, scan=scan, metadata=None, newer_columns=())
         return cls(endpoint, replace(inputs, source=source), store)
