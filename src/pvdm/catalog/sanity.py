@@ -80,13 +80,13 @@ def require_sane(
 def require_sequence(before: TableMetadata, snapshot: Snapshot, position: int, *, shared: bool = False) -> None:
     """Raise unless the sequence number is the next one: a number far ahead would leave none for `main`.
 
-    If numbers are `shared`, a lower one is valid: it is compared with its parent's when the update is applied.
+    If numbers are `shared`, a lower number is valid. It is compared with the parent's when the update is applied.
     """
     expected = before.last_sequence_number + position if before.format_version > 1 else 0
     if shared and snapshot.sequence_number < expected:
         return
     if snapshot.sequence_number < expected:
-        # Iceberg lets a snapshot without a parent reuse the last number. Its writer only has to try again.
+        # Iceberg lets a snapshot without a parent reuse the last number. After this error its writer can try again.
         got = str(snapshot.sequence_number)
         raise Code.SNAPSHOT_STALE(reason="snapshot_sequence_stale", expected=str(expected), got=got)
     if snapshot.sequence_number != expected:
@@ -137,14 +137,14 @@ def require_numbers_left(before: TableMetadata, after: TableMetadata, added: Seq
     rows = sum(snapshot.added_rows or 0 for snapshot in added)
     if rows > COMMIT_ROWS_MAX:
         raise _not_sane_error("number of rows in one commit", f"at most {COMMIT_ROWS_MAX}", str(rows))
-    until_now = min(STAGED_NUMBERS_MAX, ROW_IDS_OF_A_DAY_MAX * now_ms // _DAY_MS)
-    for what, old, new, most in (
+    row_ids_max = min(STAGED_NUMBERS_MAX, ROW_IDS_OF_A_DAY_MAX * now_ms // _DAY_MS)
+    for what, old, new, limit in (
         ("last sequence number", before.last_sequence_number, after.last_sequence_number, STAGED_NUMBERS_MAX),
-        ("next row id", before.next_row_id, after.next_row_id, until_now),
+        ("next row id", before.next_row_id, after.next_row_id, row_ids_max),
     ):
         # A commit that uses no number is allowed: a table that is above the limit already can still remove branches.
-        if new > max(old, most):
-            raise _not_sane_error(what, f"at most {most} for now", str(new))
+        if new > max(old, limit):
+            raise _not_sane_error(what, f"at most {limit} for now", str(new))
 
 
 def require_manifests(snapshots: Sequence[Snapshot], prefixes: tuple[Location, ...]) -> None:

@@ -21,7 +21,7 @@ DOCUMENTS_OF_TABLE_MAX: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class TableState:
-    """The row that a commit compares with the ledger's, and the document that it points to."""
+    """A table's row, which a commit compares with the ledger's, and the document that the row points to."""
 
     row: TableRow
     metadata: TableMetadata

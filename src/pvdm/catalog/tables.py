@@ -131,7 +131,7 @@ class Tables:
             return self._parts.commits.commit(grant, changes, hook=_store_pointers(key))
 
     def state_of_repeated_request(self, grant: Grant, pointer: Sequence[Json], levels: Levels, name: str) -> TableState:
-        """The state after an earlier request with this idempotency key. `pointer`: its file's location and hash."""
+        """The state after an earlier request with this idempotency key; `pointer` has that state's file and hash."""
         row = self._get_row(grant, levels, name)
         location, sha256 = (str(part) for part in pointer)
         return self._load_proved(grant, replace(row, pointer=Pointer(location, sha256)))
@@ -278,7 +278,7 @@ def _store_pointers(key: RequestKey | None) -> Hook | None:
 
 
 def _require_own_files(after: TableMetadata, place: Location, warehouse: Location) -> None:
-    """Raise unless the manifest lists, and a metadata file in the warehouse, lie in the table's own place."""
+    """Raise unless the manifest lists, and the metadata file if it is in the warehouse, lie in the table's place."""
     own = parse_location(after.location)
     files = [parse_location(each.manifest_list) for each in after.snapshots if each.manifest_list is not None]
     if place.is_under(warehouse):

@@ -161,8 +161,8 @@ class UpstreamTarget:
     def settle(self, publication: AnnouncedPublication) -> PublishedSnapshot | None:
         """The published snapshot if `main` shows it; None if it certainly never will.
 
-        Nothing is sent twice. A publication that is not visible is first made impossible by a fence: a ref whose
-        absence its request requires. Only then does the ledger release it. Raises `upstream_contradicts` if the table
+        Nothing is sent twice. If the publication is not visible, a fence makes it impossible: its request requires that
+        this ref does not exist. Only then does the ledger release it. Raises `upstream_contradicts` if the table
         has the snapshot, but not in `main` as it was sent. If the result cannot be found out, the announcement stays
         open, and this raises `upstream_unknown`.
         """

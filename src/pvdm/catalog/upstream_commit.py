@@ -32,7 +32,7 @@ from pvdm.trust.statement import read_unchecked
 
 # Called in the transaction that updates the ledger's pointers, with the tables' rows after it.
 Hook = Callable[[Unit, Sequence[TableRow]], None]
-# Runs the given update of the pointers inside a larger transaction, and returns the rows. Only migrations have one.
+# Runs the given update of the pointers inside a larger transaction, and returns the rows. Only migrations use it.
 Transact = Callable[[Callable[[Unit], list[TableRow]]], list[TableRow]]
 
 # Keys of a snapshot's summary with these prefixes have counts as values.
@@ -40,7 +40,7 @@ _COUNT_PREFIXES: Final = ("added-", "deleted-", "removed-", "total-")
 
 
 def record_snapshots(unit: Unit, table_uuid: str, metadata: TableMetadata, snapshots: Iterable[Snapshot]) -> None:
-    """Store the hashes of these snapshots' facts: only such snapshots may be in the history of `main`."""
+    """Store the hashes of these snapshots' facts. In the history of `main` only snapshots with a stored hash may be."""
     hashes = {str(each.snapshot_id): facts_sha256(metadata, each) for each in snapshots}
     known_snapshots.add_known(unit, table_uuid, hashes, structure_sha256=structure_sha256(metadata))
 
@@ -70,7 +70,7 @@ def facts_sha256(metadata: TableMetadata, snapshot: Snapshot) -> str:
 
 
 def is_known(unit: Unit, table_uuid: str, metadata: TableMetadata, snapshot: Snapshot) -> bool:
-    """Whether the gate sent the snapshot or an operator approved it, with the same facts."""
+    """Whether the gate sent, or an operator approved, a snapshot with this id and these facts."""
     key = str(snapshot.snapshot_id), facts_sha256(metadata, snapshot)
     return key in known_snapshots.list_known(unit, table_uuid)
 

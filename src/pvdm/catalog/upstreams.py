@@ -131,7 +131,7 @@ class Upstreams:
         return replace(row, pointer=pointer), seen
 
     def require_newest(self, row: TableRow, metadata: TableMetadata) -> None:
-        """Raise `upstream_stale` for an older state than one that was seen: it lacks what was staged after it."""
+        """Raise `upstream_stale` if a newer state was seen before: an older one lacks what was staged later."""
         with self._lock:
             newest, _ = self._newest.get(row.table_id, (0, 0.0))
         if row.upstream is not None and metadata.last_sequence_number < newest:
@@ -235,7 +235,7 @@ class Upstreams:
             self._seen[row.table_id] = pointer
 
     def _note_newest(self, row: TableRow, seen: UpstreamState) -> None:
-        """Remember the highest sequence number and when it was seen. After the time limit a lower one replaces it."""
+        """Remember the highest sequence number and its time. After `UPSTREAM_STALE_MAX_SECONDS` a lower one counts."""
         number, now = seen.metadata.last_sequence_number, time.monotonic()
         with self._lock:
             newest, at = self._newest.get(row.table_id, (number, now))

@@ -34,7 +34,7 @@ _VIEW_CONFLICTS: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class ViewState:
-    """The row that a commit compares with the ledger's, and the document that it points to."""
+    """A view's row, which a commit compares with the ledger's, and the document that the row points to."""
 
     row: ViewRow
     metadata: ViewMetadata
@@ -101,7 +101,7 @@ class Views:
         return retry_if_row_changed(lambda: self._commit(grant, change, key))
 
     def state_of_repeated_request(self, grant: Grant, pointer: Sequence[Json], levels: Levels, name: str) -> ViewState:
-        """The state after an earlier request with this idempotency key. `pointer`: its file's location and hash."""
+        """The state after an earlier request with this idempotency key; `pointer` has that state's file and hash."""
         _, row = self._get_row(grant, levels, name)
         location, sha256 = (str(part) for part in pointer)
         return self._load_state(replace(row, pointer=Pointer(location, sha256)))
