@@ -54,7 +54,7 @@ def say_result(document: Mapping[str, object], lines: Iterable[Line | str]) -> N
 
 
 def say_list(name: str, views: Sequence[_View], lines_of: Callable[[_View], Iterable[Line]], empty: str) -> None:
-    """Print the Steward's list: with --json under `name`, else the lines of each view, or `empty` without views."""
+    """Print a list: with --json the views under `name`, else the lines of each view, or `empty` if there is no view."""
     lines: list[Line | str] = [line for view in views for line in lines_of(view)]
     say_result({name: [view_json(view) for view in views]}, lines or [empty])
 

@@ -202,7 +202,7 @@ def gather_evidence(client: StewardClient, table: str) -> Evidence:
 
 
 def open_lake_files(client: StewardClient | None, evidence: Evidence) -> Files:
-    """A reader of the table's files; an object store needs the Steward's credentials, without a client the caller's."""
+    """A reader of the table's files. Credentials for an object store come from `client`, or else the environment."""
     if parse_location(evidence.metadata.path).scheme == "file":
         return Files()
     if client is None:

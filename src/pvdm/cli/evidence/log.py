@@ -82,7 +82,7 @@ log_key_options = option_group(
 
 @dataclass(frozen=True, slots=True)
 class StatementCounts:
-    """How many statement files have the SHA-256 that is their name, and how many entries have no statement file."""
+    """`checked` statement files have the SHA-256 that is their name; `entries_without` entries have no such file."""
 
     checked: int
     entries_without: int
@@ -125,7 +125,7 @@ def log() -> None:
 
 
 def tiles_folder_of(folder: Path) -> Path:
-    """The folder of tiles and checkpoint: of an archive its folder `log`, else the folder itself."""
+    """The folder that has the tiles and the checkpoint: the folder `log` in an archive, else `folder` itself."""
     inside = folder / "log"
     return inside if (inside / CHECKPOINT_FILE).exists() and not (folder / CHECKPOINT_FILE).exists() else folder
 
@@ -224,7 +224,7 @@ def log_compare(*, files: tuple[Path, ...], log_keys: LogKeys, folder: Path | No
 def require_one_history(
     older: SignedCheckpoint, newer: SignedCheckpoint, folder: Path | None, service: Service
 ) -> None:
-    """Raise unless the newer checkpoint contains the older one, by a folder's tiles or the Steward's hashes."""
+    """Raise unless the newer log begins with the older log's entries. Uses a folder's tiles or the Steward's hashes."""
     old, new = older.checkpoint, newer.checkpoint
     if folder is not None or old.size == new.size:
         # Checkpoints of one size are compared without tiles.

@@ -175,7 +175,7 @@ def _read_proof(file: Path, opened: OpenedKeys) -> Proof:
 
 
 def _make_plan(proved: Proof, schema: Schema) -> Plan:
-    """How to digest the proof's projections of rows with this schema. Raises if a fingerprint is not the proof's."""
+    """The plan to digest rows of this schema by the proof's projections. Raises if a fingerprint is not the proof's."""
     method = proved.core.method
     projections = tuple(
         Projection(each.projection.name, tuple(sorted(each.projection.columns)), each.projection.excluded)
