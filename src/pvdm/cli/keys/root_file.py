@@ -56,7 +56,7 @@ def read_root_file(path: Path) -> list[RootAndEnvelope]:
     """The roots of a draft, of one envelope or of a chain; only their form is checked."""
     data = read_file(path, size_max_bytes=ROOT_CHAIN_SIZE_MAX_BYTES)
     require_json(path, data, "a trust root, its draft, or a chain of them")
-    if data.startswith(b'{"expires_at"'):  # the first key of a root's canonical JSON, which a draft is
+    if data.startswith(b'{"expires_at"'):  # a draft is the canonical JSON of a root, with this first key
         return [RootAndEnvelope(_parse_root(data), None)]
     envelopes = [
         parse_envelope(each, payload_type=TRUST_ROOT_TYPE, signatures_max=ROOT_SIGNATURES_MAX)

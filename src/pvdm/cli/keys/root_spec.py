@@ -33,7 +33,7 @@ class RootSpec:
 
 
 def read_spec(path: Path, *, now: int, expires_at: int | None = None) -> RootSpec:
-    """Read the file. The root ends at `expires`, else at `expires_at`; keys without `valid_until` end with the root."""
+    """Read the file. The root ends at the file's `expires`, else at `expires_at`; so do keys without `valid_until`."""
     try:
         spec = tomllib.loads(read_file(path, size_max_bytes=ROOT_SPEC_SIZE_MAX_BYTES).decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Signing:
-    """The options for a signed approval: the operator, the reason, the key, and how long it is valid."""
+    """The options for a signed approval: its key, operator and reason, and for how long it can be submitted."""
 
     key_file: Path
     passphrase_source: str | None
