@@ -94,8 +94,8 @@ class VaultSweep:
     The gate writes the manifests of a snapshot. They stay if the snapshot was ever published, or if any snapshot of any
     table lists them. Verification writes a verified manifest. It stays while its nonce is reserved, or if the ledger
     names it. Data files and quarantine are not touched. Other Stewards of the ledger may work meanwhile. So the gate's
-    manifests are scheduled for deletion first, and the gate publishes no snapshot with such a file. Other files are
-    deleted without a schedule. After a restore nothing is swept, since lost entries may have named a file.
+    manifests are scheduled for deletion first, and the gate publishes no snapshot with such a file. Unfinished files
+    and verified manifests need no schedule. After a restore nothing is swept, since lost entries may have named a file.
     """
 
     def __init__(self, ledger: Ledger, clock: LedgerClock, catalog: Catalog, vault: Vault, reader: FileReader) -> None:

@@ -44,7 +44,7 @@ _CONFIG_FILE: Final = "steward.toml"
 _LOCK_FILE: Final = ".lock"
 _ROOT_SIGNER_FILE: Final = "root-signer.pem"
 _OUTSIDE_FOLDER: Final = "outside"
-# Fields of StewardConfig, with their names in steward.toml, that are compared even if the `StoreFile` lacks them.
+# Fields of StewardConfig, by their names in steward.toml, that must equal the `StoreFile` even if they are not in it.
 _ALWAYS_COMPARED: Final = {"catalog": "catalog", "s3": "s3", "vending": "s3.vending"}
 _STORE_SECTIONS: Final = ("catalog", "s3", "service", "spark")  # those that a `StoreFile` may have
 
@@ -184,8 +184,8 @@ def start_as(
     """Start the Steward of that folder, or create one there; a second start is refused while it runs.
 
     `outside` names a folder on another disk for the outside checkpoint. By default the checkpoint is in the Steward's
-    folder; then a restored or lost disk affects both. `store` is a file with sections such as [catalog] and [s3], which
-    are appended to a new configuration. A later start with other values is refused, as is a start with another `kind`.
+    folder; then it is lost or restored together with the ledger. `store` is a file with sections such as [catalog] and
+    [s3], which are appended to a new configuration. A later start with other values or another `kind` is refused.
     """
     require_people(people)
     with contextlib.ExitStack() as undo:
@@ -369,9 +369,9 @@ class StoreFile:
 
 
 def require_same_store(config: StewardConfig, given: StewardConfig, store: StoreFile, path: Path) -> None:
-    """Refuse a store file that differs from the configuration in `path`; `given`: the configuration with its values.
+    """Refuse a store file that differs from `config`, which is in `path`. `given`: `config` with the file's values.
 
-    The configuration is not changed instead, since tables stay where the first start put them.
+    The configuration is never changed to these values, since tables stay where the first start put them.
     """
     compared = _ALWAYS_COMPARED | {name: name for name in tomllib.loads(store.text) if name in ("service", "spark")}
     # Values are not shown: one may be a password in the wrong line.

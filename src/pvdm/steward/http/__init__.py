@@ -1,1 +1,1 @@
-"""The Steward's HTTP service: routes by subject, one table of roles, one form of errors, limits for everyone."""
+"""The Steward's HTTP service: its routes, the roles that may call each route, error responses, and limits."""

@@ -153,7 +153,7 @@ class AdmissionMiddleware:
             yield
 
     async def _authenticate(self, scope: Scope, found: FoundRoute, context: RequestContext) -> str:
-        """Check the token and charge the request. Returns whose limits apply: the token's or the peer's identity."""
+        """Check the token, and count the request for the rate limit of the identity (token or peer) that it returns."""
         peer = peer_of(scope)
         if found.rule.public:
             if found.rule.charged:
@@ -164,7 +164,7 @@ class AdmissionMiddleware:
         except NotAllowedError:
             self._limiter.charge(peer)
             raise
-        known = self._limiter.known_identity(token)  # a known token is charged before its lookup
+        known = self._limiter.known_identity(token)  # a request with a known token is counted before the token's lookup
         if known is None:
             # It is not known yet whose limits apply. So the lookup has its own threads, and a limit for each peer.
             context.grant = await self._lookup(token, peer)

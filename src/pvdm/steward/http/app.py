@@ -88,7 +88,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
 
 
 def _warn_of_clock(notary: Notary) -> None:
-    """Log if the clock jumped, if no second clock confirms the last downtime, or if the host's clock is behind."""
+    """Log if the clock jumped, if no second clock confirms how long the Steward was down, or if the host's lags."""
     clock = notary.clock
     trusted, host = format_micros(clock.trusted_micros()), format_micros(clock.host_micros())
     if not clock.is_ready():

@@ -88,33 +88,33 @@ class DisconnectedError(Exception):
 async def read_body(
     scope: Mapping[str, Any], receive: Receive, rule: Rule, limits: Limits, take: Callable[[int], None]
 ) -> bytes:
-    """Receive the whole body; `take` reserves its bytes. Raises if it is too large, too slow or of the wrong type."""
+    """Receive the whole body; `take` counts its bytes. Raises if it is too large, too slow or of the wrong type."""
     kind = rule.body
     if kind is Body.NONE:
         return b""  # `require_no_body` has refused a request with a body
-    most = limits.envelope_max_bytes if kind in (Body.ENVELOPE, Body.CATALOG) else limits.body_max_bytes
+    max_bytes = limits.envelope_max_bytes if kind in (Body.ENVELOPE, Body.CATALOG) else limits.body_max_bytes
     seconds = min(limits.request_seconds, ANONYMOUS_BODY_MAX_SECONDS) if rule.public else limits.request_seconds
     declared = header(scope, b"content-length")
-    if declared is not None and _DIGITS.fullmatch(declared) and int(declared) > most:
-        raise Code.REQUEST_INVALID(reason="body_too_large", expected=f"at most {most} bytes", got="more")
+    if declared is not None and _DIGITS.fullmatch(declared) and int(declared) > max_bytes:
+        raise Code.REQUEST_INVALID(reason="body_too_large", expected=f"at most {max_bytes} bytes", got="more")
     if kind in _CONTENT_TYPES:
         require_content_type(header(scope, b"content-type"), _CONTENT_TYPES[kind])
     try:
         async with asyncio.timeout(seconds):
-            return await _receive_all(receive, most, take)
+            return await _receive_all(receive, max_bytes, take)
     except TimeoutError:
         raise Code.BODY_TOO_SLOW(expected=f"the whole body within {seconds} seconds", got="a part of it") from None
 
 
-async def _receive_all(receive: Receive, most: int, take: Callable[[int], None]) -> bytes:
+async def _receive_all(receive: Receive, max_bytes: int, take: Callable[[int], None]) -> bytes:
     body = bytearray()
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
             raise DisconnectedError
         piece: bytes = message.get("body", b"")
-        if len(body) + len(piece) > most:
-            raise Code.REQUEST_INVALID(reason="body_too_large", expected=f"at most {most} bytes", got="more")
+        if len(body) + len(piece) > max_bytes:
+            raise Code.REQUEST_INVALID(reason="body_too_large", expected=f"at most {max_bytes} bytes", got="more")
         take(len(piece))
         body += piece
         if not message.get("more_body", False):

@@ -148,7 +148,7 @@ class IdempotentCall:
             try:
                 return work(key)
             except StateUnknownError:
-                raise  # the ledger cannot tell either whether the work was done
+                raise  # whether the work was done is unknown, so `respond_again` is not called
             except PvdmError:
                 # A concurrent repetition may have done the work, and its change may be why this request failed.
                 earlier = self.catalog.requests.find_earlier(key)
