@@ -31,7 +31,8 @@ pub struct LeafFacts {
     bounds: Option<(OrderedValue, OrderedValue)>,
 }
 
-/// Collects one leaf per primitive column outside lists and maps, in canonical order.
+/// Collects one leaf per primitive column outside lists and maps. The leaves have the order of
+/// `fields`, which are sorted by name.
 pub fn collect_leaves(fields: &[Field], shape: &Shape, file: &Fields) -> Vec<LeafFacts> {
     let mut found = Vec::new();
     collect_into(fields, &[], &mut found);

@@ -119,7 +119,7 @@ impl ParquetFile {
         StoredGroup { types, by_dictionary }
     }
 
-    /// The rows in every column of the schema, as `read` gives them to a digester.
+    /// Batches of all rows with all columns of the schema, as `read` gives them to a digester.
     pub fn all_batches(&self) -> Result<Batches> {
         let (fields, shape) = (self.footer.schema().fields().clone(), self.shape.clone());
         self.open_batches(ColumnSelection { mask: ProjectionMask::all(), fields, shape }, Vec::new())
@@ -234,7 +234,7 @@ impl ParquetFile {
         Ok(())
     }
 
-    /// Refuses what engines read differently in a footer that consumers read as the producer wrote it.
+    /// Refuses a footer that engines read in different ways. This applies if the footer of the producer is published.
     fn require_published_footer(&self, claims: &Claims<'_>) -> Result<()> {
         let metadata = self.footer.metadata();
         let root = self.footer.parquet_schema().root_schema();

@@ -122,7 +122,7 @@ fn a_missing_column_is_left_out_and_a_column_of_nulls_is_not() {
 }
 
 #[test]
-fn rows_are_those_of_the_pages_where_no_column_is_asked_for() {
+fn a_request_without_columns_gives_the_row_count_of_the_pages() {
     let batch = first_batch(file(vec![("id", 1, ids())]), json!({"schema": columns(&[]), "dropped": [1]})).unwrap();
     assert_eq!((arrow_array::Array::len(&batch), batch.num_columns()), (3, 0));
 }

@@ -93,7 +93,7 @@ pub fn each_miniblock<'a>(
     Some(())
 }
 
-/// The sum of the next `count` lengths. `length` is the length before them, and afterwards the last of them.
+/// The sum of the next `count` lengths. `length` is the length before them, and is set to the last of these lengths.
 fn add_lengths(mut packed: &[u8], width: usize, count: u64, min_delta: i32, length: &mut i32) -> Option<u64> {
     let (mut block, mut left, mut sum) = ([0; BLOCK], count, 0_u64);
     while left > 0 {
@@ -158,7 +158,7 @@ mod tests {
 
     #[test]
     fn lengths_are_added_up_and_end_where_their_blocks_end() {
-        // A block of 128 in four parts, three lengths: 5, 7 and 6. The least difference is -1.
+        // A block of 128 in four miniblocks, three lengths: 5, 7 and 6. The least difference is -1.
         let data = [128, 1, 4, 3, 10, 1, 2, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 99];
         assert_eq!(sum_lengths(&data, 3), Some((18, 18)));
         assert_eq!(sum_lengths(&data, 2), None);
@@ -170,7 +170,8 @@ mod tests {
 
     #[test]
     fn many_lengths_may_take_few_bytes() {
-        // 1,000 lengths from 0 on, each one more than the last: 1,024 in a block of one part, which takes no bit.
+        // A block of 1,024 differences in one miniblock of zero bits. The least difference is 1, so the 1,000 lengths
+        // are 0, 1, 2 and so on.
         let data = [128, 8, 1, 232, 7, 0, 2, 0];
         assert_eq!(sum_lengths(&data, 1_000), Some((499_500, 8)));
         assert_eq!(sum_lengths(&data, 999), None);
@@ -178,7 +179,7 @@ mod tests {
 
     #[test]
     fn lengths_that_decoders_cannot_hold_are_none() {
-        // 2^40 lengths; a negative one; numbers of 33 bits; blocks of nothing; more parts than there are bytes.
+        // 2^40 lengths; a negative length; numbers of 33 bits; a block size of zero; more miniblocks than bytes.
         for data in [
             &[128, 1, 4, 128, 128, 128, 128, 128, 32, 0][..],
             &[128, 1, 4, 1, 1],

@@ -5,11 +5,11 @@ use bytes::Bytes;
 use parquet::column::page::Page;
 use parquet::file::metadata::ColumnChunkMetaData;
 
-/// `PageType` of the format.
+/// Numbers of the enum `PageType` of the format.
 pub const DATA_PAGE: i64 = 0;
 pub const DICTIONARY_PAGE: i64 = 2;
 pub const DATA_PAGE_V2: i64 = 3;
-/// `Encoding` of the format.
+/// Numbers of the enum `Encoding` of the format.
 pub const PLAIN_DICTIONARY: i64 = 2;
 const RLE_DICTIONARY: i64 = 8;
 /// A dictionary of at most this many bytes is small: encoding its values once per batch costs little.
@@ -29,7 +29,7 @@ pub fn chunk_end(data: &Bytes, column: &ColumnChunkMetaData) -> Option<usize> {
 
 /// The header of a page.
 pub struct PageHeader {
-    /// `PageType` of the format.
+    /// The number of the page's type in the enum `PageType` of the format.
     pub kind: i64,
     /// The decompressed size of the body.
     pub size: u64,

@@ -280,7 +280,7 @@ mod tests {
 
     #[test]
     fn the_padding_of_the_last_packed_run_is_checked() {
-        // 1 2 0 in two bits, then 3 at positions 3 to 7, or only in the first of two runs.
+        // Packed runs of eight numbers of two bits: `three` is 1 2 0 3 3 3 3 3, and `none` is 1 2 0 0 0 0 0 0.
         let (three, none) = ([3, 0b1100_1001, 0xff], [3, 0b1001, 0]);
         assert!(
             !is_padded_below(&three, 2, 3, 3) && is_padded_below(&three, 2, 3, 4) && is_padded_below(&none, 2, 3, 3)
@@ -291,7 +291,7 @@ mod tests {
         assert!(
             is_padded_below(&three, 2, 8, 3) && is_padded_below(&[200, 1, 3], 2, 5, 3) && is_padded_below(&[], 2, 0, 3)
         );
-        // Two groups of eight if one is enough.
+        // Two groups of eight numbers. Only the first group has numbers that are used.
         assert!(
             !is_padded_below(&[5, 0b1001, 0, 0, 0b1100_0000], 2, 3, 3)
                 && is_padded_below(&[5, 0b1001, 0, 0, 0], 2, 3, 3)

@@ -45,7 +45,8 @@ fn with_body(mut page: Page, body: Bytes) -> Page {
     page
 }
 
-/// Decodes at most `most` numbers. Returns `None` unless a difference is wide and every number fits 32 bits.
+/// Decodes all numbers. Returns `None` unless a difference is wide, every number fits 32 bits, and there are at most
+/// `most` numbers.
 fn decode_wide_integers(data: &[u8], most: u64) -> Option<Vec<i32>> {
     let mut reader = Reader::new(data);
     let header = read_header(&mut reader).filter(|header| (1..=most).contains(&header.count))?;

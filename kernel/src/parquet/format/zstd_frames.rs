@@ -83,7 +83,7 @@ mod tests {
 
     #[test]
     fn frames_of_every_form_are_walked() {
-        // A checksum, a dictionary id of two bytes, a size of eight; raw, repeated and compressed blocks.
+        // A checksum, a dictionary id of two bytes, a content size of eight bytes; raw, repeated and compressed blocks.
         let head = [&MAGIC.to_le_bytes()[..], &[0xc6, 0, 1, 2, 9, 0, 0, 0, 0, 0, 0, 0]].concat();
         let blocks = [0x10, 0, 0, b'a', b'b', 0xf2, 0xff, 0, b'c', 0x1d, 0, 0, 1, 2, 3];
         let whole = [&head[..], &blocks, &[1, 2, 3, 4]].concat();
