@@ -32,7 +32,7 @@ from pvdm.verify.findings import Finding
 # Hadoop cannot open a name with a colon. Stars, brackets and braces are patterns. Some engines cut spaces at the ends.
 # DataFusion and Polars decode percent signs as in URLs, so they open another file than the listed one.
 _UNSAFE_NAME: Final = re.compile(r"""[:*\[\]{}<>|^`"'\\%]|^\s|\s$|[^\S ]""")
-# Errors that no retry solves: the partition spec does not tell which files lie in the declared partition.
+# Raised below, and no retry solves them: the partition spec does not tell which files lie in the declared partition.
 BOUNDARY_CODES: Final = frozenset({Code.BOUNDARY_UNCLEAR, Code.PARTITION_UNKNOWN})
 
 
@@ -63,7 +63,7 @@ class StagedFiles:
 
 
 def read_staged(rules: Rules, head: Snapshot | None, reader: FileReader) -> StagedFiles:
-    """Read and check the branch's own snapshots. `head` is None if nothing was staged. Raises for `BOUNDARY_CODES`."""
+    """Read and check the branch's own snapshots: those after the base, up to `head` (None if nothing was staged)."""
     if head is None:
         return _check(rules, (), Changes((), (), ()), reader)
     guarded = _FolderReader(reader, rules.folders)
@@ -148,13 +148,13 @@ def _check_removals(rules: Rules, changes: Changes, reader: FileReader) -> Itera
 
 def _check_limits(limits: Limits, added: Sequence[ManifestEntry]) -> Iterator[Finding]:
     files = [entry.data_file for entry in added]
-    for what, most, got in (
+    for what, limit, got in (
         ("files", min(limits.files, FILES_MAX), len(files)),
         ("bytes", limits.bytes, sum(file.file_size_in_bytes for file in files)),
         ("rows", limits.rows, sum(file.record_count for file in files)),
     ):
-        if got > most:
-            yield _finding(f"staged_{what}_exceed", f"too many {what} were staged", f"at most {most}", str(got))
+        if got > limit:
+            yield _finding(f"staged_{what}_exceed", f"too many {what} were staged", f"at most {limit}", str(got))
 
 
 def _check_entry(rules: Rules, columns: frozenset[str], entry: ManifestEntry, seen: set[Location]) -> Iterator[Finding]:
@@ -267,13 +267,13 @@ def find_changed_base(
 
     Such an overwrite needs a new attempt. An append, or any other overwrite, can be published on a later `main`.
     """
-    base_id, now = find_base_id(metadata, head), metadata.current_snapshot
-    if operation is Operation.APPEND or now is None or now.snapshot_id == base_id:
+    base_id, current = find_base_id(metadata, head), metadata.current_snapshot
+    if operation is Operation.APPEND or current is None or current.snapshot_id == base_id:
         return ()
     newer = ancestor_ids(metadata, metadata.current_snapshot_id) - ancestor_ids(metadata, base_id)
     if any(
         listed.added_snapshot_id in newer and listed.content is ManifestContent.DELETES
-        for listed in listed_manifests(metadata, now, reader)
+        for listed in listed_manifests(metadata, current, reader)
     ):
         code, message = "deletes_newer", "rows were deleted from main since it was staged"
     else:
@@ -282,11 +282,11 @@ def find_changed_base(
             with contextlib.suppress(VerificationError, InputError):  # `read_staged` reports the error
                 added = tuple(each.data_file for each in branch_changes(metadata, head, base_id, reader)[1].added)
         before = replaced_files(metadata, base_id, operation, partition, added, reader)
-        if before == replaced_files(metadata, now.snapshot_id, operation, partition, added, reader):
+        if before == replaced_files(metadata, current.snapshot_id, operation, partition, added, reader):
             return ()
         code, message = "boundary_moved", "what it replaces was changed in main since it was staged"
     base = "an empty main" if base_id is None else f"main at {base_id}"
-    return (_finding(code, message, base, f"main at {now.snapshot_id}"),)
+    return (_finding(code, message, base, f"main at {current.snapshot_id}"),)
 
 
 def ancestor_ids(metadata: TableMetadata, snapshot_id: int | None) -> set[int]:

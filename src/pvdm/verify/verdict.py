@@ -51,7 +51,7 @@ CHECKS_DIGESTS: Final = {ProjectionName.CONTENT: "digest-content", ProjectionNam
 class VerifyJob:
     """One attempt to verify: its ids, what was intended and staged, and findings from before any file was read.
 
-    The branch's own snapshots are those after `base_id` up to `head`. `folders` are those that the attempt may write.
+    The staged snapshots are those after `base_id` up to `head`. The attempt may write only in `folders`.
     """
 
     job_id: str
@@ -60,8 +60,8 @@ class VerifyJob:
     bound: BoundContract
     chunk: ChunkDefinition
     table: TableRef
-    branch: str
-    staging_branch: str
+    branch: str  # of the target, on which the rows would be published
+    staging_branch: str  # on which the producer staged them
     metadata: TableMetadata
     base_id: int | None
     head: Snapshot | None
@@ -129,7 +129,7 @@ def conclude(
 ) -> VerificationResult:
     """The result of a job. Without digests the verdict is FAIL, and the findings say why.
 
-    The core then lists the files that could be hashed, at their staged paths.
+    Without digests the core lists the files that could be hashed, with their staged paths.
     """
     intent = None if digests is None else digests.result.intent
     staged_sums = None if digests is None else digests.result.staged
