@@ -150,7 +150,7 @@ def spark_conf(settings: SparkSettings, store: Mapping[str, str] | None, archive
 
 
 def _catalog(settings: SparkSettings, store: Mapping[str, str] | None) -> dict[str, str]:
-    """Options of Spark's only catalog: folders of metadata that the Steward writes. Keys go after its name."""
+    """Options of Spark's only catalog (folders of metadata that the Steward writes). Each key follows its name."""
     properties = {
         "type": "hadoop",
         "warehouse": f"file://{settings.scratch / EXTRACTION_FOLDER}",
