@@ -20,12 +20,12 @@ class AuditCalls(Calls):
     def audit_receipts(
         self, table: str, *, size: int, after: int | None = None, limit: int = 100
     ) -> tuple[LoggedView, ...]:
-        """The table's receipts after the log index `after`, proved in the log of this size. Empty at the end."""
+        """The table's receipts after the log index `after`, proved for the log of `size` entries; empty at the end."""
         query = {"size": number_text(size, "size of the log"), **page_query(after, limit)}
         return self._get(f"{_audit_path(table)}/receipts", LoggedList, query).statements
 
     def audit_statements(self, table: str, ids: Sequence[str], *, size: int) -> tuple[LoggedView, ...]:
-        """The table's proofs and overrides with these ids in the log of this size; as many as fit into a response."""
+        """The table's proofs and overrides with these ids that fit into a response, proved for the log of `size`."""
         if not 1 <= len(ids) <= AUDIT_IDS_MAX:
             message, expected = "the number of ids is out of range", f"1 to {AUDIT_IDS_MAX}"
             raise Code.REQUEST_INVALID(message, reason="page_size_invalid", expected=expected, got=str(len(ids)))
@@ -34,7 +34,7 @@ class AuditCalls(Calls):
         return self._get(f"{_audit_path(table)}/statements", LoggedList, query).statements
 
     def audit_file(self, table: str, snapshot_id: int, manifest: str | None = None) -> bytes:
-        """The manifest list of `main`'s snapshot or one of its ancestors, or a manifest that the list names."""
+        """The manifest list of a snapshot in `main`'s history; with `manifest`, this manifest, which the list names."""
         query: tuple[tuple[str, str], ...] = (("snapshot_id", number_text(snapshot_id, "snapshot id")),)
         if manifest is not None:
             query = (*query, ("manifest", manifest))

@@ -50,7 +50,7 @@ _LISTS: Final = (  # key in the metadata, key of an entry's id, name of an entry
 class Proposal:
     """A change of a table's structure by Iceberg's updates, and of its contract if `contract` is given.
 
-    `open_workloads`, which are not signed: the workloads that it ends or affects, as they were when it was proposed.
+    `open_workloads` are those that the change ends or affects, as they were at the proposal. They are not signed.
     """
 
     table: TableRef
@@ -188,7 +188,7 @@ def _require_consistent(proposal: Proposal) -> None:
 
 
 def _require_contracts(proposal: Proposal) -> None:
-    """Raise unless both texts have the hashes of their states; without a change of the contract there is no text."""
+    """Raise unless each contract's text has the hash that its state names. An unchanged contract must have no text."""
     changed = proposal.before.contract_sha256 != proposal.after.contract_sha256
     for what, text, stated in (
         ("before", proposal.contract_before, proposal.before.contract_sha256),

@@ -64,7 +64,7 @@ class WorkloadSummary:
 
     @property
     def way_on(self) -> str | None:
-        """How to publish the rest after the workload has ended; None if nothing is left, or a new id can publish it."""
+        """How to publish the rest after the workload has ended; None if there is no rest, or any id can publish it."""
         return None if self.claim is None or not self.chunks_left else way_to_publish_rest(self.claim)
 
     @property

@@ -263,11 +263,11 @@ def _one_workload_lines(workload: WorkloadView, chunks: tuple[ChunkView, ...]) -
 
 def attempt_lines(chunk_id: str, attempt: AttemptView) -> Iterator[Line]:
     """A chunk's last attempt: its state, publication, findings, quarantined files and problem."""
-    more = f"  {attempt.reason}"
+    details = f"  {attempt.reason}"
     if attempt.snapshot_id is not None:
         added = "" if attempt.extent is None else f"  {attempt.extent.added}"
-        more = f"{added}  snapshot {attempt.snapshot_id}"
-    yield f"  {attempt.state.value:<20}{chunk_id}  attempt {attempt.number}{more}", _STYLES.get(attempt.state)
+        details = f"{added}  snapshot {attempt.snapshot_id}"
+    yield f"  {attempt.state.value:<20}{chunk_id}  attempt {attempt.number}{details}", _STYLES.get(attempt.state)
     if attempt.overridden:
         yield f"    *** {override_text(attempt)} ***", ALERT
     if (refusal := attempt.refusal) is not None:
