@@ -44,7 +44,7 @@ class _Waiter:
 
 @dataclass(slots=True, kw_only=True)
 class _Queue:
-    """Running and waiting requests. After `patience` seconds the first waiter is next, before that the last one."""
+    """Running and waiting requests. The last waiter is next, unless the first has waited for `patience` seconds."""
 
     patience: float = 0.0
     running: int = 0
@@ -78,9 +78,9 @@ class Limiter:
     @contextmanager
     def in_flight(self, *, anonymous: bool = False) -> Iterator[None]:
         """Count a running request. Raises `service_busy` at the limit; for anonymous requests at a quarter of it."""
-        most = max(1, self._limits.in_flight // _ANONYMOUS_SHARE) if anonymous else self._limits.in_flight
-        if self._in_flight >= self._limits.in_flight or (anonymous and self._anonymous >= most):
-            raise busy_error("the Steward is at its request limit", f"at most {most} such requests at a time")
+        limit = max(1, self._limits.in_flight // _ANONYMOUS_SHARE) if anonymous else self._limits.in_flight
+        if self._in_flight >= self._limits.in_flight or (anonymous and self._anonymous >= limit):
+            raise busy_error("the Steward is at its request limit", f"at most {limit} such requests at a time")
         self._in_flight += 1
         self._anonymous += int(anonymous)
         try:
@@ -99,7 +99,7 @@ class Limiter:
         caller.allowance -= 1
 
     def slot(self, identity: str, *, most: int | None = None) -> AbstractAsyncContextManager[None]:
-        """Wait for one of the identity's `most` places (by default `concurrent`), and run a request in it.
+        """Run a request when fewer than `most` requests of the identity run; the default is the setting `concurrent`.
 
         Raises `too_many_requests_at_once` or `service_busy` if it would wait too long, or if too many requests wait.
         """
@@ -241,7 +241,7 @@ class TokenLookup:
         self._threads = CapacityLimiter(LOOKUP_THREADS_MAX)
 
     async def __call__(self, token: str, peer: str) -> Grant:
-        """The token's grant; the limiter remembers its identity."""
+        """The token's grant; the limiter remembers the token's identity."""
         async with self.limiter.slot(f"lookup {peer}", most=LOOKUP_THREADS_MAX):
             grant = await run_sync(self._notary.access.authenticate, token, limiter=self._threads)
         self.limiter.learn(token, token_identity(grant))

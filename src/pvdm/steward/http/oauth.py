@@ -30,7 +30,7 @@ ACCESS_TOKEN_TYPE: Final = "urn:ietf:params:oauth:token-type:access_token"  # no
 _GRANT_TYPE: Final = "client_credentials"
 _MICROS: Final = 1_000_000
 _SINGLE_FIELDS: Final = frozenset({"grant_type", "client_id", "client_secret", "scope"})
-# RFC 6749: 401 if the client's credentials are wrong. All other OAuth2 codes have the status of their error.
+# The statuses of three OAuth2 codes (RFC 6749). A response with any other OAuth2 code has the status of its error.
 _STATUSES: Final = {"invalid_client": 401, "unauthorized_client": 400, "server_error": 500}
 
 router = APIRouter()

@@ -81,7 +81,7 @@ def file(
     snapshot_id: Annotated[int, Query(ge=0, le=LONG_MAX)],
     manifest: Annotated[str | None, Query(min_length=1, max_length=LOCATION_MAX_BYTES)] = None,
 ) -> Response:
-    """The manifest list of `main`'s snapshot or one of its ancestors, or a manifest that the list names."""
+    """The manifest list of a snapshot (the head of `main` or its ancestor), or the `manifest` that this list names."""
     return Response(notary.audits.read_file(grant, *_split_name(table), snapshot_id, manifest), media_type=OCTETS_TYPE)
 
 
