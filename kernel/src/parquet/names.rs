@@ -9,20 +9,20 @@ use std::sync::Arc;
 
 /// Gives the file's columns the ids of the table's columns with the same names, at any depth. A file with any id is
 /// left unchanged, because mixing ids and names would be a guess.
-pub fn assign_ids(named: &[Field], file: &Fields) -> Result<Fields> {
+pub fn assign_ids(table_fields: &[Field], file: &Fields) -> Result<Fields> {
     if file.iter().any(|field| has_id(field)) {
         return Ok(file.clone());
     }
-    assign_field_ids("", named, file)
+    assign_field_ids("", table_fields, file)
 }
 
 /// Assigns ids to the fields of a struct. Refuses unknown and repeated names.
-fn assign_field_ids(path: &str, named: &[Field], file: &Fields) -> Result<Fields> {
+fn assign_field_ids(path: &str, table_fields: &[Field], file: &Fields) -> Result<Fields> {
     let mut seen = HashSet::new();
     file.iter()
         .map(|field| {
             let field_path = join_path(path, field.name());
-            let Some(found) = named.iter().find(|column| column.name == *field.name()) else {
+            let Some(found) = table_fields.iter().find(|column| column.name == *field.name()) else {
                 return Err(Fault::new(
                     "field_name_unknown",
                     &field_path,
@@ -38,10 +38,10 @@ fn assign_field_ids(path: &str, named: &[Field], file: &Fields) -> Result<Fields
         .collect()
 }
 
-/// The field with the slot's id, and with ids on everything inside it.
+/// The field with the slot's id, and with ids on all fields inside it.
 fn with_id(path: &str, slot: &Slot, field: &ArrowField) -> Result<FieldRef> {
     let kind = match (&slot.kind, field.data_type()) {
-        (Type::Struct(named), DataType::Struct(given)) => DataType::Struct(assign_field_ids(path, named, given)?),
+        (Type::Struct(fields), DataType::Struct(given)) => DataType::Struct(assign_field_ids(path, fields, given)?),
         (Type::List(element), DataType::List(given)) => {
             DataType::List(with_id(&join_path(path, "element"), element, given)?)
         }
@@ -54,7 +54,7 @@ fn with_id(path: &str, slot: &Slot, field: &ArrowField) -> Result<FieldRef> {
             }
             _ => field.data_type().clone(),
         },
-        // A type that does not fit is refused when it is read.
+        // A type that does not fit is refused when the column is read.
         (_, other) => other.clone(),
     };
     let mut metadata = field.metadata().clone();

@@ -1,4 +1,4 @@
-//! Values that compare as their type does, for the bounds (least and greatest value) of a column, row group or page.
+//! Values in the order of their type, for the bounds (least and greatest value) of a column, row group or page.
 
 use arrow_buffer::i256;
 use parquet::basic::{ConvertedType, LogicalType, Type as Physical};

@@ -1,13 +1,13 @@
 //! Checks the annotations of schema elements, which say what the stored bytes mean. Some readers know only the
 //! deprecated annotations (`ConvertedType`), and others prefer the new annotations (`LogicalType`). So an element with
 //! a new annotation must also have the deprecated annotation of the same meaning, with a few exceptions. A
-//! deprecated annotation needs no new annotation beside it, except for timestamps. Every reader must also find the same
-//! leaves.
+//! deprecated annotation needs no new annotation beside it, except for timestamps. This module also checks that every
+//! reader finds the same leaves.
 
 use crate::error::{Fault, Result};
 use crate::parquet::format::thrift::{Scan, TRUE};
 
-/// Numbers of `ConvertedType` in the format. This is the greatest; some others follow.
+/// The greatest number of the enum `ConvertedType` of the format. Other numbers of this enum follow.
 const CONVERTED_LAST: i64 = 21;
 const UTF8: i64 = 0;
 const MAP: i64 = 1;
@@ -27,9 +27,9 @@ const BSON: i64 = 20;
 const TIMES: [i64; 2] = [7, 8];
 /// The deprecated annotations of timestamps: in milliseconds, and in microseconds.
 const TIMESTAMPS: [i64; 2] = [9, 10];
-/// `FieldRepetitionType` of the format.
+/// The number of this member in the enum `FieldRepetitionType` of the format.
 const REPEATED: i64 = 2;
-/// `Type` of the format.
+/// Numbers of the enum `Type` of the format.
 const INT32: i64 = 1;
 const INT64: i64 = 2;
 const BYTE_ARRAY: i64 = 6;

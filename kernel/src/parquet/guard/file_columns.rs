@@ -9,7 +9,7 @@ use parquet::basic::LogicalType;
 use parquet::schema::types::Type as Element;
 
 /// Refuses types that some engine reads as other values or does not read. Iceberg prescribes one Parquet type for each
-/// of its types. Of other types, for example, Spark reads milliseconds as microseconds.
+/// of its types. Engines may read other types as other values. For example, Spark reads milliseconds as microseconds.
 pub fn require_types(path: &str, wanted: &[Field], shape: &Shape, file: &Fields) -> Result<()> {
     let Shape::Struct(children) = shape else { return Ok(()) };
     for (field, child) in wanted.iter().zip(children) {

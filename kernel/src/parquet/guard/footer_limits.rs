@@ -24,7 +24,7 @@ const PAGES_MAX_BYTES: u64 = 1_073_741_824;
 const ROW_GROUPS_MAX: usize = 32_767;
 /// The most pages of a row group, because some bytes are kept for each page.
 const PAGES_MAX: u64 = 1_000_000;
-/// `Encoding` of the format.
+/// Numbers of the enum `Encoding` of the format.
 const DELTA_LENGTH_BYTE_ARRAY: i64 = 6;
 const DELTA_BYTE_ARRAY: i64 = 7;
 /// The memory for one dictionary value, in addition to the value itself.
@@ -193,7 +193,7 @@ fn estimate_row_bytes(data: &Bytes, group: &RowGroupMetaData) -> Result<u64> {
     let (mut nested, mut widths) = (0_u64, Vec::with_capacity(chunks.len()));
     for (column, chunk) in group.columns().iter().zip(&chunks) {
         let longest = if chunk.dictionary > 0 { longest_dictionary_value(data, group, column)? } else { 0 };
-        let width = chunk.densest.max(longest);
+        let width = chunk.greatest_average.max(longest);
         if column.column_descr().max_rep_level() > 0 {
             nested = nested.saturating_add(width.saturating_mul(column.num_values().unsigned_abs()));
         }
@@ -237,13 +237,13 @@ struct ChunkSizes {
     /// The memory of the dictionary.
     dictionary: u64,
     /// The average bytes of a value in a page, for the page with the greatest average.
-    densest: u64,
+    greatest_average: u64,
 }
 
 impl ChunkSizes {
     fn add(&mut self, size: u64, values: u64) {
         self.largest = self.largest.max(size);
-        self.densest = self.densest.max(size.div_ceil(values.max(1)));
+        self.greatest_average = self.greatest_average.max(size.div_ceil(values.max(1)));
     }
 }
 
@@ -404,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_header_is_read_and_one_that_leaves_the_file_is_not() {
+    fn a_page_header_is_read_only_if_the_page_ends_inside_the_file() {
         // A data page of 5 bytes that decompress to 100, with 7 values.
         let page = b"\x15\x00\x15\xc8\x01\x15\x0a\x2c\x15\x0e\x00\x00hello";
         let found = read_page_header(page, 0).unwrap();

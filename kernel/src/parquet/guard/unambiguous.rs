@@ -19,12 +19,12 @@ use std::collections::HashSet;
 
 /// The start of a gzip stream without name, comment or extra fields.
 const GZIP: [u8; 4] = [0x1f, 0x8b, 8, 0];
-/// `Encoding` of the format.
+/// Numbers of the enum `Encoding` of the format.
 const PLAIN: i64 = 0;
 const RLE: i64 = 3;
 const BIT_PACKED: i64 = 4;
 
-/// What the footer declares about a row group that the `parquet` crate does not expose.
+/// Facts that the footer declares about a row group, but that the `parquet` crate does not expose.
 #[derive(Default)]
 struct DeclaredGroup {
     size: Option<i64>,

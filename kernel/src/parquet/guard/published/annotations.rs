@@ -1,5 +1,5 @@
-//! Refuses annotations in a published footer that the kernel ignores, but with which some engine reads the file
-//! differently or not at all.
+//! Refuses some annotations in a published footer. The kernel ignores these annotations, but because of them some
+//! engine reads the file differently or not at all.
 
 use crate::canonical::schema::{Field, Slot, Type};
 use crate::error::{Fault, Result};

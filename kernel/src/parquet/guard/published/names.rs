@@ -77,7 +77,7 @@ fn require_names_inside(path: &str, slot: &Slot, element: &Element) -> Result<()
     }
 }
 
-/// The fields of a group that the table has, found by their ids: the table's field and the file's element.
+/// For each child of a group whose id the table has: the table's field with this id, and the child.
 pub fn fields_of_table<'a>(
     table_fields: &'a [Field],
     group: &'a Element,
@@ -93,7 +93,7 @@ pub fn children_of(element: &Element) -> &[std::sync::Arc<Element>] {
     if element.is_group() { element.get_fields() } else { &[] }
 }
 
-/// The child of a group that has only one.
+/// The child of a group that has only one child.
 pub fn only_child(element: &Element) -> Option<&Element> {
     match children_of(element) {
         [child] => Some(child),

@@ -1,5 +1,5 @@
-//! Requires fields without which some engine does not open a file: those that Parquet's Thrift definition requires
-//! (PyArrow, DuckDB), and the values of key-value pairs (Trino).
+//! Requires fields without which some engine does not open a file. PyArrow and DuckDB need all fields that Parquet's
+//! Thrift definition requires. Trino also needs the values of key-value pairs.
 
 use crate::error::{Fault, Result};
 use crate::parquet::format::thrift::{LIST, Scan};
