@@ -129,7 +129,7 @@ class StewardClient(WorkCalls, AuditCalls):
         return other
 
     def when_waiting(self, notify: Callable[[], None] | None) -> None:
-        """Set a function that each call runs once, after it has waited some seconds for a Steward without an answer."""
+        """Set a function that a call runs once, before a retry, if it has had no result for some seconds."""
         self._wire.notify_waiting = notify
 
     def with_patience(self, patient: bool = True) -> StewardClient:
@@ -366,7 +366,7 @@ class StewardClient(WorkCalls, AuditCalls):
     def lend(self, role: Role | None = None, domain: str | None = None) -> LentToken:
         """This client's token, for an engine such as Spark. Raises if role or domain are given and not the token's own.
 
-        The token is exchanged once, as a test: engines cannot exchange a short-lived token, such as an attempt's.
+        The token is exchanged once as a test. A short-lived token is refused; then the result has no token id.
         """
         own = self.identity()
         if role not in (None, own.role) or domain not in (None, own.domain):

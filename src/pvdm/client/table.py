@@ -26,7 +26,7 @@ from pvdm.errors import (
 from pvdm.lake.format.json_document import parse_json
 from pvdm.lake.stores.s3_client import REGION, S3Settings, settings_from_config
 
-Document: TypeAlias = dict[str, Any]  # a table's metadata in JSON, with numbers as spelled; for `lake.format`
+Document: TypeAlias = dict[str, Any]  # a table's metadata in JSON; numbers keep their spelling, for `lake.format`
 
 _M = TypeVar("_M", bound=ResponseModel)
 _LEVEL_SEPARATOR: Final = "\x1f"  # between the levels of a namespace, in Iceberg's REST protocol

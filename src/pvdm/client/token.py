@@ -70,7 +70,7 @@ class TokenSource:
 
 
 def token_source(token: str | AccessToken | TokenGiver | None, token_file: Path | None) -> TokenSource | None:
-    """The source of the token: a text, a function, or a file, read again after a rotation. None if neither is given."""
+    """The source of the token: a text, or a function or file that is read again after a refusal; else None."""
     if token is not None and token_file is not None:
         del token  # a traceback would show it
         raise Code.CLIENT_SETTING_INVALID(reason="token_given_twice", got="both")

@@ -37,7 +37,7 @@ class WorkCalls(Calls):
     def workload(
         self, workload_id: str, *, chunks_after: int = 0, limit: int = PAGE_ROWS_MAX, look_up_source: bool = True
     ) -> work.WorkloadDetail:
-        """One workload with the chunks of its plan after the first `chunks_after`, their attempts and publications.
+        """One workload with its plan's chunks except the first `chunks_after`, their attempts and publications.
 
         Without `look_up_source` the Steward does not look up the source's newest snapshot.
         """
@@ -54,7 +54,7 @@ class WorkCalls(Calls):
         return self._read(new_post("/v1/workloads", body, repeatable=True, patient=True), work.WorkloadView)
 
     def chunks(self, workload_id: str, *, after: int = 0, limit: int = PAGE_ROWS_MAX) -> tuple[work.ChunkView, ...]:
-        """The plan's chunks after the first `after`, each with the last attempt at it."""
+        """The plan's chunks except the first `after`, each with the last attempt at it."""
         page = page_query(number_text(after, "number of chunks"), limit)
         return self._get(f"{_workload_path(workload_id)}/chunks", work.ChunkList, page).chunks
 

@@ -147,9 +147,9 @@ def _window(buffer: pa.Buffer | None, start: int, size: int) -> memoryview:
     return data[start : start + size]
 
 
-def _numbers(array: Any, code: str, *, buffer: int = 1, more: int = 0) -> Sequence[int]:
-    """The integers of one buffer from the array's offset on: one for each item, and `more` after them."""
-    width, count = struct.calcsize("=" + code), len(array) + more
+def _numbers(array: Any, code: str, *, buffer: int = 1, extra: int = 0) -> Sequence[int]:
+    """The integers of one buffer from the array's offset on: one for each item, and `extra` others after them."""
+    width, count = struct.calcsize("=" + code), len(array) + extra
     return _window(array.buffers()[buffer], array.offset * width, count * width).cast(code)  # type: ignore[call-overload,no-any-return]
 
 
@@ -157,7 +157,7 @@ def _offsets(array: Any, code: str, end: int) -> Sequence[int]:
     """The ascending offsets of lists, strings or binaries, all within 0 and `end`. An empty array gives one offset."""
     if not len(array):
         return (0,)
-    offsets = _numbers(array, code, more=1)
+    offsets = _numbers(array, code, extra=1)
     if offsets[0] < 0 or offsets[-1] > end or any(left > right for left, right in pairwise(offsets)):
         raise _arrow_invalid(f"ascending offsets from 0 to {end}", f"others, from {offsets[0]} to {offsets[-1]}")
     return offsets
@@ -282,6 +282,6 @@ def canonicalize_nan(bits: int, letter: str) -> int:
 
 
 def widen(bits: int, narrow: str, wide: str) -> int:
-    """The same number in a wider format; any NaN becomes that format's one NaN. A Python float holds both numbers."""
+    """The same number in a wider format; any NaN becomes the one NaN of `wide`. A float of Python is exact for both."""
     number = _to_float(bits, narrow)
     return _NAN_BITS[wide] if math.isnan(number) else int.from_bytes(struct.pack(f">{wide}", number), "big")
