@@ -92,7 +92,7 @@ class Source(_Part):
     table: _Table | None = None
     """A table of the Steward's catalog, as namespace.name; its snapshot is pinned when a workload is opened."""
     uuid: Annotated[str, Field(pattern=TABLE_UUID)] | None = None
-    """The UUID of `table`. By default, that of the table of this name from which rows were last published, if any."""
+    """The UUID of `table`. Left out: that of the table under this name from which the target last got rows, if any."""
     files: Files | None = None
     """Parquet files that a manifest lists with their hashes."""
 
@@ -251,10 +251,10 @@ class Document(_Part):
     atomicity: Literal["chunk", "workload"] = "chunk"
     """What becomes visible at once: each chunk, or all of a workload. Overwrites of several chunks need `workload`."""
     extraction: Literal["direct", "spark"] = "direct"
-    """Who reads the rows: pvdm's reader, or Spark's too (`spark`: not with a source of `files`, nor storage `open`)."""
+    """Who reads the rows. `direct`: pvdm. `spark`: Spark too; needs a source `table`, and storage other than `open`."""
     storage: Literal["open", "copied", "sealed"] = "copied"
-    """Which files are published: the Steward's own, with the staged page bodies (`copied`); or the staged ones, which
-    the producer can still write (`open`), or that are closed for writing (`sealed`)."""
+    """Whose files are published. `copied`: the Steward's own, with the page bodies of the staged files. `open`: the
+    staged files, which the producer can still write. `sealed`: the staged files, which it can write no more."""
     governance: Governance = Governance()
     """What happens on FAIL, and what a publication needs besides a PASS."""
     limits: Limits = Limits()
