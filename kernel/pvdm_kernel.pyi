@@ -52,7 +52,7 @@ def hash_paths() -> list[str]:
 class ParquetFile:
     """A Parquet file in memory, resolved to a schema by field ids.
 
-    `request` is the JSON of `pvdm.digest.parquet.FileRequest`. Unknown fields are refused.
+    `request` is the JSON of `pvdm.digest.file_facts.FileRequest`. Unknown fields are refused.
     """
 
     def __init__(self, data: bytes, request: str) -> None: ...

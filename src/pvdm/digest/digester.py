@@ -11,7 +11,7 @@ from typing import Final, Protocol, TypeAlias, runtime_checkable
 
 import pyarrow as pa
 
-from pvdm.digest.parquet import FileRequest, ParquetFacts
+from pvdm.digest.file_facts import FileRequest, ParquetFacts
 from pvdm.digest.partial import Partial, combine_each
 from pvdm.digest.plan import Plan, element_key, key_check
 from pvdm.digest.sharing import share

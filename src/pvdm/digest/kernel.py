@@ -12,7 +12,7 @@ import pvdm_kernel
 import pyarrow as pa
 
 from pvdm.digest.arrow import CheckedSchema, check_batch
-from pvdm.digest.parquet import FileRequest, ParquetFacts, parse_facts
+from pvdm.digest.file_facts import FileRequest, ParquetFacts, parse_facts
 from pvdm.digest.plan import Plan
 from pvdm.errors import Code, InputError, UnavailableError, VerificationError
 from pvdm.model.projection import ProjectionName

@@ -27,7 +27,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import pyarrow as pa
 
 from pvdm.digest import Plan
-from pvdm.digest.parquet import FileRequest, read_batches
+from pvdm.digest.file_facts import FileRequest
+from pvdm.digest.parquet import read_batches
 from pvdm.digest.sharing import share
 from pvdm.errors import Code, PvdmError
 from pvdm.lake.format.manifest.entry import DataFile, ManifestContent

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
 from pvdm.digest import Digester
-from pvdm.digest.parquet import FileRequest, LeafFacts, ParquetFacts, PublishedFacts
+from pvdm.digest.file_facts import FileRequest, LeafFacts, ParquetFacts, PublishedFacts
 from pvdm.errors import Code, InputError, VerificationError
 from pvdm.lake.format.manifest.entry import DataFile, IdMap, ManifestContent, ManifestEntry
 from pvdm.lake.format.manifest.fields import avro_name

@@ -14,7 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from pvdm.digest import Digester, Mode, Plan, kernel_engine
-from pvdm.digest.parquet import FileRequest, read_batches
+from pvdm.digest.file_facts import FileRequest
+from pvdm.digest.parquet import read_batches
 from pvdm.errors import VerificationError
 from pvdm.lake.format.schema.logical import to_model
 from pvdm.model.projection import ProjectionName, content
