@@ -12,7 +12,8 @@ pub fn select_leaves(shape: &Shape, file: &Fields) -> Vec<bool> {
     found
 }
 
-/// The shape without the columns that the file lacks. A batch then lacks them too, unlike columns of nulls.
+/// Removes the columns that the file lacks from the shape, so that batches do not have these columns. A column of nulls
+/// that the file has stays in the batches.
 pub fn drop_absent_columns(shape: Shape) -> Shape {
     match shape {
         Shape::AsIs => Shape::AsIs,
@@ -58,7 +59,7 @@ fn mark_column(shape: &Shape, field: &ArrowField, found: &mut Vec<bool>) {
         ) => mark_column(inner, element, found),
         (Shape::Map(_, inner), DataType::Map(entries, _)) => match entries.data_type() {
             DataType::Struct(pair) if pair.len() == 2 => {
-                // A map needs its whole keys; of the values only what is asked for is read.
+                // All leaves of a map's keys are read, but only the requested leaves of its values.
                 found.extend(std::iter::repeat_n(true, count_leaves(&pair[0])));
                 mark_column(inner, &pair[1], found);
             }

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use std::collections::HashSet;
 
-/// The fields of `FileRequest` in `pvdm.digest.parquet`, as JSON.
+/// The fields of `FileRequest` in `pvdm.digest.file_facts`, as JSON.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Request {
@@ -21,7 +21,7 @@ pub struct Request {
     /// Ids of optional columns that a file must have.
     #[serde(default)]
     needed: Vec<i64>,
-    /// Every column by name, for a file without field ids. Without it such a file is refused.
+    /// Every column by name, for a file without field ids. If it is absent, a file without field ids is refused.
     named: Option<Value>,
     /// Pairs of a column's id and a number of buckets.
     #[serde(default)]

@@ -1,5 +1,5 @@
-//! Reads a column of a source's file as dictionary indices. The claims of its pages are not checked here, and unusual
-//! pages are left to the decoder.
+//! Reads a column as dictionary indices, from the file of a source (from which intended rows are read). The claims of
+//! its pages are not checked here, and unusual pages are left to the decoder.
 
 use crate::parquet::claims::row_indices::RowIndices;
 use crate::parquet::format::pages::split_page;

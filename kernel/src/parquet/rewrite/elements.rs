@@ -1,4 +1,5 @@
-//! The schema of a published file: the table's names, ids and types, with the levels that the pages have.
+//! The schema of a published file. Names, ids and types are those of the table. The repetition of each element is that
+//! of the staged file, because the levels in the pages depend on it.
 
 use crate::canonical::schema::{Field, Slot, Type};
 use crate::error::{Fault, Result};
@@ -130,7 +131,7 @@ impl FileSchema {
         if count == 0 { Err(unsupported(place, "a column of the table", "none")) } else { Ok(count) }
     }
 
-    /// Adds a field with everything inside it. `above` is the path of its group in the published file, and `leaf` the
+    /// Adds a field with all fields inside it. `above` is the path of its group in the published file, and `leaf` the
     /// number of its first leaf in the staged file. Refuses lists and maps that have no group of their own for
     /// elements.
     #[allow(clippy::too_many_arguments)]

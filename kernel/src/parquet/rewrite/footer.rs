@@ -7,7 +7,8 @@ use crate::parquet::rewrite::thrift_writer::{Fields, write_struct};
 /// Java uses statistics of texts only from a writer whose name has this form.
 const CREATED_BY: &str = concat!("pvdm version ", env!("CARGO_PKG_VERSION"));
 const FORMAT_VERSION: i32 = 1;
-/// `BoundaryOrder` of the format: pages are in no order, so readers may not search by bisection.
+/// The number in the enum `BoundaryOrder` of the format that says: pages are in no order, so readers may not search by
+/// bisection.
 const UNORDERED: i32 = 0;
 
 /// The least and the greatest value of a chunk or page, as plain bytes.
@@ -31,7 +32,7 @@ pub struct PageFacts {
 
 /// What footer and indexes say about a column chunk.
 pub struct ChunkFacts {
-    /// `CompressionCodec` of the format.
+    /// The number of the codec in the enum `CompressionCodec` of the format.
     pub codec: i32,
     pub encodings: Vec<i32>,
     /// Each entry has a page type, an encoding, and the number of pages with both.

@@ -19,7 +19,7 @@ use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData, RowGroupMeta
 use parquet::schema::types::Type as FileElement;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// `Encoding` of the format: how levels are written.
+/// The number of the encoding of levels, in the enum `Encoding` of the format.
 const RLE: i32 = 3;
 /// The most pages of a file. It limits memory: a few hundred bytes per page are kept until the footer is written, while
 /// a page may have only a few dozen bytes in the file.
@@ -117,8 +117,8 @@ fn drop_partial_bounds(groups: &mut [GroupFacts], column: usize) {
     }
 }
 
-/// Appends indexes and footer to `out`. They begin at byte `start` of the file, so that their offsets are those of the
-/// file. Returns the length of the footer.
+/// Appends indexes and footer to `out`. `start` is the position in the published file at which they begin, because
+/// offsets count from the start of the file. Returns the length of the footer.
 fn append_indexes_and_footer(out: &mut Vec<u8>, start: u64, schema: &FileSchema, groups: &[GroupFacts]) -> usize {
     let mut tail = Vec::new();
     let footer = write_indexes_and_footer(&mut tail, start, &schema.elements, &schema.columns, groups);
@@ -260,7 +260,7 @@ fn write_v2_header(fields: &mut Fields<'_>, page: &PageMetadata<'_>, measured: &
     fields.flag(7, page.is_compressed);
 }
 
-/// `CompressionCodec` of the format.
+/// The number of the codec in the enum `CompressionCodec` of the format.
 fn codec_number(column: &ColumnChunkMetaData) -> Option<i32> {
     use parquet::basic::Compression;
     match column.compression() {

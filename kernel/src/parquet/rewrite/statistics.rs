@@ -9,8 +9,8 @@ use parquet::basic::Type as Physical;
 /// Longer texts get no bounds, because a measured bound of more bytes may be cut.
 const WRITTEN_BOUND_MAX_BYTES: usize = 63;
 
-/// Whether bounds are written for the column: readers must agree on the order of its values. Spark compares UUIDs with
-/// a sign, and PyArrow truncates fixed-length values.
+/// Whether bounds are written for the column: readers must agree on the order of its values. Spark compares UUIDs as
+/// signed numbers, and PyArrow truncates fixed-length values.
 pub fn has_bounds(column: &Column) -> bool {
     match column.kind {
         Some(

@@ -10,7 +10,8 @@ const I64: u8 = 6;
 const BINARY: u8 = 8;
 const LIST: u8 = 9;
 const STRUCT: u8 = 12;
-/// Up to this difference a field's id is encoded in its header byte; otherwise the id follows.
+/// Up to this difference to the previous field's id, the header byte of a field has the difference. Above it, the id
+/// follows the header byte.
 const SHORT_STEP: i16 = 15;
 /// Lists with fewer elements have their length in the header byte.
 const SHORT_LIST: usize = 15;
