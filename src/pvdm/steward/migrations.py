@@ -121,13 +121,13 @@ class Migrations:
             return permit_migration(approval.statement, before.row, before.metadata, after, data)
 
         def transact(swap_pointers: Callable[[Unit], list[TableRow]]) -> list[TableRow]:
-            """Store log entry, migration, contract and pointer in one transaction. `submit` calls `cover` later."""
+            """Store log entry, migration, contract and pointer together. `submit` updates archive and checkpoint."""
             document = Document(StatementKind.MIGRATION, approval.statement.statement_id, approval.envelope)
             migrated: list[TableRow] = []
 
             def work(unit: Unit, log_indexes: Sequence[int]) -> None:
                 require_current(unit, approval)
-                # Replaces the content, since `store` may call this function several times.
+                # The rows of an earlier call are replaced, since `store` may call this function several times.
                 migrated[:] = [_store(unit, approval, each, log_indexes[0]) for each in swap_pointers(unit)]
 
             self._recorder.store([document], work)

@@ -1,4 +1,4 @@
-"""Submits proved attempts to the gate, and changes their states by its result."""
+"""Submits proved attempts to the gate, and sets their new states according to the gate's result."""
 
 from __future__ import annotations
 
@@ -65,8 +65,8 @@ class Publishing:
     def publish(self, workload_id: str, attempt_ids: Sequence[str]) -> PublicationResult:
         """Publish these proved attempts together: one attempt, or under atomicity `workload` one for each chunk.
 
-        An attempt that the gate refuses becomes VERIFICATION_FAILED. If its proof expired or the table moved, it goes
-        back to VERIFYING. After any other error it stays COMMITTING. The error is raised in each case.
+        An attempt that the gate refuses becomes VERIFICATION_FAILED. If its proof expired or the table changed, it
+        goes back to VERIFYING. After any other error it stays COMMITTING. The error is raised in each case.
         """
         with hold_work(self.ledger, publication_id(workload_id, attempt_ids)):
             return self._publish(workload_id, attempt_ids)
@@ -175,7 +175,7 @@ class Publishing:
             return confirm_publication(published, self._gate(table_uuid))
 
     def _apply_refusal(self, error: PvdmError, nonces_before: Mapping[str, str]) -> None:
-        """End the refused attempts, or have them verified again: the attempt that the error names, else all attempts.
+        """End the refused attempts, or have them verified again. If the error names an attempt, only that is refused.
 
         `nonces_before`: the nonce of each attempt at the gate's checks. An attempt whose state or nonce has changed
         since stays as it is, because the refusal is about its earlier state.

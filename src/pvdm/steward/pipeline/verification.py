@@ -58,7 +58,7 @@ class Verification:
     seals: Seals | None = None
 
     def verify(self, attempt_id: str) -> None:
-        """Record one proof for the nonce, and move the attempt from VERIFYING to COMMITTING or VERIFICATION_FAILED.
+        """Record one proof for the attempt's nonce, and set its state to COMMITTING or VERIFICATION_FAILED.
 
         If the source cannot be used as the contract says, there is no verdict, and the attempt becomes ROLLED_BACK.
         An attempt that is not VERIFYING stays as it is. Raises `work_held` while another Steward verifies it.
