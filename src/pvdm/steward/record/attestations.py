@@ -44,7 +44,7 @@ class ChallengeRequest:
 
 @dataclass(eq=False)
 class Attestations:
-    """Issues challenges and accepts attestations."""
+    """Issues challenges (keys for one snapshot, valid for a day) and accepts the attestations that answer them."""
 
     ledger: Ledger
     clock: LedgerClock

@@ -115,7 +115,7 @@ class Audits:
         return tuple(found)
 
     def read_file(self, grant: Grant, levels: Levels, name: str, snapshot_id: int, manifest: str | None) -> bytes:
-        """The manifest list of `main`'s snapshot or one of its ancestors, or a manifest that the list names."""
+        """The manifest list of a snapshot (the head of `main` or an ancestor), or the `manifest` that it lists."""
         state = self._catalog.tables.load(grant, levels, name)
         metadata, head = state.metadata, state.metadata.current_snapshot_id
         main_history = () if head is None else metadata.ancestry(head)
@@ -160,8 +160,8 @@ class Audits:
     ) -> Iterator[tuple[Statement, LoggedStatement]]:
         """Statements with inclusion proofs for log size `size`; statements that were logged later are left out.
 
-        Ends before the statement that brings the total over `AUDIT_PAGE_MAX_BYTES`, unless that is the first. With
-        `whole`, raises instead.
+        Ends before the statement that brings the size of all envelopes over `AUDIT_PAGE_MAX_BYTES`, unless it is the
+        first statement. With `whole`, raises instead of ending.
         """
         log, total = LedgerLog(unit), 0
         for statement_id in wanted:

@@ -43,7 +43,7 @@ class Expiries:
     def seconds(self) -> dict[str, float]:
         """Key: a kind, such as `trust_root`. Value: the seconds until it expires; negative if it has expired.
 
-        Raises PvdmError if ledger, key home or certificate cannot be read.
+        Raises PvdmError if ledger, epoch book or certificate cannot be read.
         """
         with self._lock:
             if self.monotonic() - self._read_at >= _CACHE_SECONDS:

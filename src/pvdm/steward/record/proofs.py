@@ -62,7 +62,7 @@ class Proofs:
         lifetime_micros: int,
         context: AttemptContext | None,
     ) -> RecordedProof:
-        """Sign, log and store a proof, or return the nonce's earlier one. Raises `proof_exists` if its core differs."""
+        """Sign, log and store a proof, or return the nonce's earlier proof. Raises `proof_exists` if cores differ."""
         with self.ledger.read() as unit:
             earlier = proofs.find_by_notary(unit, core.attempt.nonce, self.notary)
             epoch = workloads.get(unit, core.attempt.workload_id).epoch

@@ -66,7 +66,7 @@ class Recorder:
     _covered_size: int = field(default=0, init=False)
 
     def check_at_start(self) -> None:
-        """Refuse a log that is forked from, or shorter than, outside checkpoint or archive; then update these two."""
+        """Refuse a log that lacks or contradicts entries of outside checkpoint or archive; then update these two."""
         check_at_start(self.outside, self._log(PinnedLogReader(self.ledger)))
         if self.archive is not None and LedgerLogReader(self.ledger).size():
             self.archive.follow()
