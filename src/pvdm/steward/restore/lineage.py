@@ -40,7 +40,7 @@ class Publication:
     """A receipt that the backup lacks, and the cores of its proofs by proof id; None for a lost proof.
 
     `index` is the receipt's log index. `proof_index` is the log index of its last proof, or -1 if no proof is from
-    after the backup. The publication came between the two.
+    after the backup. The publication was made after that proof was logged, and before the receipt was.
     """
 
     index: int
@@ -215,8 +215,8 @@ def count_contained(
 ) -> int:
     """How many of the migrations the publication's metadata contains.
 
-    It contains those logged before its last proof and none after its receipt. For those in between, the signed target
-    states are compared with the metadata, since a receipt may be late.
+    The metadata has each migration that was logged before the publication's last proof, and none logged after its
+    receipt. A receipt may be late, so the signed target state of a migration in between is compared with the metadata.
     """
     if newest is None:
         return 0

@@ -226,7 +226,7 @@ class _TableJudge:
         pointers.unreceipted += newest.filled.shown
         if newest.filled.open_gaps:
             pointers.lost += [describe_gap(newest.publication, gap) for gap in newest.filled.open_gaps]
-            # The reports of gaps name this receipt, but its publication is shown: `unclear` forbids a second one.
+            # The reports of gaps name this receipt, but its publication is shown and must not be published again.
             pointers.unclear.add(newest.publication.receipt_id)
             pointers.doubted.append(newest.publication)
         return _JudgedTable(uuid, row, namespace, newest.metadata, newest.pointer, newest.publication)

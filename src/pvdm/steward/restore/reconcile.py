@@ -37,7 +37,7 @@ from pvdm.verify.source import pinned_schema
 def apply_restore(
     notary: Notary, request: RestoreRequest, plan: Plan, pointers: Pointers, known_claims: Mapping[str, Claim]
 ) -> Restore:
-    """Run the transaction, and return its marker: until the restore is logged, this row stops the Steward's start.
+    """Run the transaction. Returns its marker, a row that stops the Steward's start until the restore is logged.
 
     `known_claims` are the claims of shown appends, by receipt id, or by proof id if there is no receipt.
     """
@@ -278,7 +278,7 @@ def derive_claims(notary: Notary, archived: Sequence[ArchivedEntry], pointers: P
 def _derive_claim(
     notary: Notary, core: ProofCore | None, contracts: dict[str, DataProductContract], target: Schema | None
 ) -> Claim | None:
-    """The claim of the workload, derived from its filter as when it was opened; None if it is unknown."""
+    """The claim of the proved workload, derived from its contract and its source's columns; None if it is unknown."""
     if core is None or target is None:
         return None
     sha256 = core.attempt.contract_sha256

@@ -61,7 +61,7 @@ class RestoreRequest:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The entries to append to the backup's log, with their hashes; `note` is the signed checkpoint of the result."""
+    """The entries to append to the backup's log, with their hashes; `note` is the signed checkpoint of the full log."""
 
     backup_size: int
     outside: SignedCheckpoint
@@ -220,7 +220,7 @@ def _require_same_root(root: bytes, signed: SignedCheckpoint, message: str, hint
 def _require_trusted_checkpoint(
     notary: Notary, request: RestoreRequest, target: SignedCheckpoint, archived: Sequence[ArchivedEntry], covered: int
 ) -> None:
-    """Raise if only a revoked log key has signed the entries beyond the `covered` ones of the outside checkpoint."""
+    """Raise if entries that the outside checkpoint does not cover are signed by revoked log keys only."""
     origin = target.checkpoint.origin
     revoked = _revoked_log_keys(notary, archived, covered)
     keys = [key for key in _log_keys(notary, request, origin) if hashlib.sha256(key.der).hexdigest() not in revoked]
@@ -266,7 +266,7 @@ def _require_envelopes(request: RestoreRequest, archived: Sequence[ArchivedEntry
 
 
 def _verify_growth(notary: Notary, entries: Sequence[bytes], target: SignedCheckpoint) -> dict[Node, bytes]:
-    """Append the entries to the backup's log in memory, and return the new hashes. Raises for another root."""
+    """Append the entries to the backup's log in memory; returns the new hashes. Raises if `target` has another root."""
     log = PinnedLogReader.pin_now(notary.ledger)
     frontier = log.read_hashes(merkle.frontier(log.size()))
     hashes: dict[Node, bytes] = {}

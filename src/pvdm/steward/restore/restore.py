@@ -58,7 +58,7 @@ class AdvancedTable:
 
 @dataclass(frozen=True, slots=True)
 class BlockedClaim:
-    """A publication whose claim (reserved rows) is unknown. Its table gets no claims until an operator releases it."""
+    """A publication whose claim (reserved rows) is lost. Its table gets no claims until an operator releases this."""
 
     table: str
     receipt_id: str
@@ -67,7 +67,7 @@ class BlockedClaim:
 
 @dataclass(frozen=True, slots=True)
 class UnreceiptedChunk:
-    """A chunk that a table shows although its receipt is missing, because a later publication was made on it."""
+    """A chunk that a table shows although its receipt is missing. A later publication was based on its snapshot."""
 
     table: str
     snapshot_id: str
