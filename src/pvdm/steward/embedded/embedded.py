@@ -44,7 +44,7 @@ _CONFIG_FILE: Final = "steward.toml"
 _LOCK_FILE: Final = ".lock"
 _ROOT_SIGNER_FILE: Final = "root-signer.pem"
 _OUTSIDE_FOLDER: Final = "outside"
-# Fields of StewardConfig, by their names in steward.toml, that must equal the `StoreFile` even if they are not in it.
+# Fields of StewardConfig, with their names in steward.toml. A field that the `StoreFile` lacks must have its default.
 _ALWAYS_COMPARED: Final = {"catalog": "catalog", "s3": "s3", "vending": "s3.vending"}
 _STORE_SECTIONS: Final = ("catalog", "s3", "service", "spark")  # those that a `StoreFile` may have
 
