@@ -23,7 +23,8 @@ pub struct LeafFacts {
     names: Vec<String>,
     /// Whether the file has the column. Readers take a missing column for nulls.
     present: bool,
-    /// The number of the file's leaf, and its type. `None` if the column is missing, or is a group in the file.
+    /// The position of the column among all leaves of the file, and its type there. `None` if the file lacks the
+    /// column, or has a group in its place.
     source: Option<(usize, DataType)>,
     values: u64,
     nulls: u64,
@@ -80,8 +81,8 @@ fn find_source(shape: &Shape, file: &Fields, names: &[String]) -> Option<(usize,
 }
 
 impl LeafFacts {
-    /// Adds the counts of a batch that was resolved to the schema. Does nothing if a leaf of the file is the source:
-    /// `add_measured` then adds the counts of its pages.
+    /// Adds the counts of a batch that was resolved to the schema. Does nothing if the column is a leaf of the
+    /// file (`source`): `add_measured` then adds the counts of its pages.
     pub fn add(&mut self, batch: &StructArray) {
         if self.source.is_some() {
             return;

@@ -39,7 +39,7 @@ QUARANTINE_REMOVED_MAX: Final = 100
 
 
 class RowsInView(ResponseModel):
-    """The number of rows in one file or partition, or with one field that differs."""
+    """A number of wrong rows: those in the file or partition `name`, or those that differ in the field `name`."""
 
     name: str
     rows: DecimalText
@@ -280,7 +280,7 @@ class AttemptView(ResponseModel):
     `verdict`, `classes`, `findings` and `proof_id` are of the newest proof; `findings_more` findings are not listed.
     `snapshot_id` and `extent` are what was published, `override_id` the override that published it despite a FAIL, and
     `refusal` is why the attempt ended. `located` are the wrong rows that the token's role may see.
-    `quarantine` is where the files of a FAIL are.
+    `quarantine` is where the files of a FAIL are, and `prefix` the folder in which the attempt stages its files.
     """
 
     attempt_id: RandomHex
@@ -426,7 +426,7 @@ class QuarantinedList(ResponseModel):
 
 
 class QuarantineRemovalView(ResponseModel):
-    """What was removed of one attempt, by whom and why."""
+    """What was removed of one attempt, who removed it (`name`), and why."""
 
     attempt_id: RandomHex
     files: Count

@@ -109,7 +109,7 @@ def is_inside(warehouse: Location, place: Location) -> bool:
 
 
 def read_metadata(place: Location, stores: Stores) -> bytes:
-    """The bytes of a metadata file that another catalog wrote. Raises `metadata_location_missing` if it is missing."""
+    """The bytes of a metadata file that another catalog wrote. Raises if no plain file is there."""
     try:
         return read(stores.for_reading(place), place, METADATA_SIZE_MAX_BYTES)
     except OSError as error:
@@ -122,7 +122,7 @@ def read_metadata(place: Location, stores: Stores) -> bytes:
 def require_domain_place(
     grant: Grant, place: Location, warehouse: Location, owners: Sequence[tuple[Levels, str]]
 ) -> None:
-    """Raise if the place is inside a namespace's folder of another domain, or contains such a folder.
+    """Raise if the place is in a folder of another domain's namespace, or contains such a folder.
 
     A place in the warehouse but in no namespace's folder is refused too: it may become another domain's. A grant of
     every domain may use any place. `owners` has the levels and the domain of every namespace.

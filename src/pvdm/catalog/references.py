@@ -55,10 +55,11 @@ class NamedFiles:
 
 
 class References:
-    """Searches the tables whose pointers changed after an event of the ledger. Older pointers name no newer files.
+    """Searches the tables whose pointers changed after an event of the ledger. Others name no newer files.
 
-    Every upstream's table is searched too, since it may change without its row. Events are ordered by their ids, not by
-    times: a commit's timestamp is read before its transaction begins, from the clock of its own Steward.
+    Every table of an upstream is searched too, since it may change while its row in the ledger stays the same. Events
+    are ordered by their ids, not by times: a commit's timestamp is read before its transaction begins, from the clock
+    of its own Steward.
     """
 
     def __init__(self, ledger: Ledger, states: States, reader: FileReader, named: NamedFiles | None = None) -> None:
@@ -138,7 +139,8 @@ class Search:
     def unreferenced(self, places: Iterable[Location]) -> Iterator[Location]:
         """The places that nothing references, each yielded soon after a look.
 
-        A caller that deletes each place before it asks for the next one deletes no place that the last look found.
+        A caller that deletes each place before it asks for the next one never deletes a place that a
+        table named at the last look.
         """
         last_look = -math.inf
         for place in places:

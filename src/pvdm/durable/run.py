@@ -267,10 +267,10 @@ class Run:
                 self._failed = self._find_failed()
                 if self._failed is not None:
                     return attempt
-                time.sleep(0.2)  # the next call does not wait, since a waiting attempt is settled
+                time.sleep(0.2)  # `await_attempt` returns at once for a waiting attempt
             attempt = self._client.await_attempt(attempt.attempt_id, seconds=WAIT_SECONDS)
         if attempt.state not in _FINAL_ACTIVITIES and not attempt.waiting:
-            raise failure_text.stuck_error(attempt)  # settled, because the Steward's job has failed
+            raise failure_text.stuck_error(attempt)  # the Steward's job has failed
         self._attempts[chunk.chunk_id] = attempt  # before the report, which counts published chunks
         self._report(chunk, _FINAL_ACTIVITIES.get(attempt.state, Activity.WAITING), attempt)
         return attempt

@@ -44,7 +44,7 @@ def _registry() -> Traversable:
 
 
 def _read_entry(table: dict[str, Any] | str, kinds: tuple[str, ...] = ()) -> Entry:
-    """The entry of a TOML table, or of a reason that is only its `when`. For a reason, `kinds` are its code's."""
+    """The entry of a TOML table, or of a text, which is the `when` of a reason. `kinds`: those of a reason's code."""
     if isinstance(table, str):
         return Entry(kinds, table)
     kind = table.get("kind", kinds)

@@ -54,7 +54,7 @@ class MetadataFiles:
         return self._put(table_uuid, f"{revision:05d}-{secrets.token_hex(16)}.metadata.json", data)
 
     def write_named(self, table_uuid: str, name: str, data: bytes) -> Pointer:
-        """Write the file unless it exists with these bytes, else replace it. The caller derives `name` from `data`."""
+        """Write the file, or replace one with other bytes. The caller derives `name` from `data`."""
         pointer = Pointer(str(self._root.child(table_uuid, name)), hashlib.sha256(data).hexdigest())
         try:
             self.read(pointer)

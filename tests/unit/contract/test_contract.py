@@ -221,7 +221,7 @@ REFUSED_COMBINATIONS: list[tuple[list[tuple[str, Any]], str, str]] = [
     ([("boundary/source", {"files": {"manifest": "m"}, "uuid": UUID})], "boundary.source.uuid", "the UUID of a table"),
     ([("boundary/source/uuid", UUID.upper())], "boundary.source.uuid", "a UUID of lower-case"),
     ([("boundary/claim", {"column": "a"}), ("boundary/operation", "overwrite")], "boundary.claim", "a claim only"),
-    ([("boundary/partition", {"a": 1}), ("boundary/operation", "overwrite")], "boundary.partition", "none with"),
+    ([("boundary/partition", {"a": 1}), ("boundary/operation", "overwrite")], "boundary.partition", "no partition"),
     ([("boundary/where", "a = ")], "boundary.where", "a literal"),
     ([("boundary/where", "a.b = 1")], "boundary.where", "a column of the table itself"),
     ([BY_DAY], "boundary.where", "a parameter day under parameters"),

@@ -77,7 +77,7 @@ pub fn summarize_indices(
     Some(summary)
 }
 
-/// Summarizes indices of a dictionary that has keys and no NaN.
+/// Summarizes indices of a dictionary without NaN. Its keys are integers in the order of its values.
 fn summarize_keys(
     dictionary: &Dictionary,
     keys: &[i64],
@@ -171,7 +171,7 @@ mod tests {
 
     #[test]
     fn an_index_beyond_the_dictionary_is_none_at_any_position() {
-        // Without an order values are compared directly, as they are if there are too many to sort.
+        // `Order::Undefined` has no keys, like a dictionary with too many values to sort.
         for order in [Order::Bytes, Order::Undefined] {
             for indices in [&[3, 0b1100_0000, 0][..], &[3, 0, 0b1100_0000], &[16, 3], &[2, 1, 14, 3]] {
                 assert!(summarize_texts(&[b"b", b"abc", b"cd"], order, indices, 8).is_none(), "{indices:?}");

@@ -27,7 +27,7 @@ def run(*, table: str, workload_id: str, params: tuple[str, ...], job: Job, serv
 
     The same call again continues where an earlier one ended: what is published stays, and unfinished attempts are
     rolled back. Needs a producer's token. Ends with 0 when all is published, 2 when the job's rows do not fit the
-    table's columns, 3 when a verdict is FAIL or the gate refuses, 4 when the run stopped earlier (ROLLED_BACK).
+    table's columns, 3 when a verdict is FAIL or the gate refuses, 4 when it stopped before a verdict (ROLLED_BACK).
 
     \b
     Examples:
@@ -48,7 +48,7 @@ def run(*, table: str, workload_id: str, params: tuple[str, ...], job: Job, serv
 @click.argument("branch", metavar="BRANCH")
 @workload_option
 @param_option
-@click.option("--reason", metavar="TEXT", help="What was repaired, after a branch that failed under this id.")
+@click.option("--reason", metavar="TEXT", help="What was repaired; needed after a branch failed under this id.")
 @service_options
 def publish(
     *, table: str, branch: str, workload_id: str, params: tuple[str, ...], reason: str | None, service: Service
@@ -57,9 +57,9 @@ def publish(
 
     The Steward reads the branch and the contract's source itself, and publishes copies of the files. It deletes the
     branch after the publication; after a FAIL the branch stays. The job's own files stay too; `pvdm orphans --remove`
-    removes them. To try a failed branch again, or to replace it by another, give --reason. While a branch is verified,
-    and after its PASS, the workload id accepts only this branch as it was: for anything else use another id. Needs a
-    producer's token.
+    removes them. To try a failed branch again, or to replace it by another, give --reason. While a branch is being
+    verified, and after its PASS, the workload id accepts only this branch, unchanged. For another or a changed branch
+    use another id. Needs a producer's token.
 
     \b
     Examples:

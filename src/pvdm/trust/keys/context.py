@@ -66,7 +66,7 @@ class AttemptContext(Document, title="the context of an attempt's keys"):
     commitment_purpose: ClassVar[Purpose] = Purpose.COMMITMENT
     holder: ClassVar[str] = "an attempt"  # what the keys are for, in error messages
 
-    epoch: UncheckedDecimalText
+    epoch: UncheckedDecimalText  # a number; text in JSON
     workload_id: str
     chunk_id: str
     attempt_id: str

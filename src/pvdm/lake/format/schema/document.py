@@ -76,7 +76,7 @@ class TableSchema:
 
     @property
     def meaning(self) -> str:
-        """Text that is equal for schemas that differ only in schema id and spelling, but not in any other JSON key."""
+        """Text for comparing schemas, without the schema id, and with one spelling of each type and number."""
         return normal_form(self.raw)
 
 
@@ -156,7 +156,7 @@ class _FieldCollector:
         if not 0 <= field_id <= FIELD_ID_LAST:
             raise _invalid("schema_field_id_reserved", f"0 to {FIELD_ID_LAST}", f"{field_id} of {name}", node.place)
         if required and type_ == TypeName("unknown"):
-            raise _invalid("schema_unknown_required", None, f"a required one, {name}", node.place)
+            raise _invalid("schema_unknown_required", None, f"a required column, {name}", node.place)
         if field_id in self.fields:
             raise _invalid("schema_field_id_duplicate", "each id once", f"{field_id} twice", node.place)
         if name in self.ids:
@@ -229,7 +229,7 @@ def _invalid(reason: str, expected: str | None, got: str, place: str) -> PvdmErr
 
 
 def normal_form(raw: JsonObject) -> str:
-    """Text that is equal for the JSON of schemas that differ only in schema id and spelling (`TableSchema.meaning`)."""
+    """The text of `TableSchema.meaning` for the JSON of a schema."""
     identifiers = raw.get("identifier-field-ids")
     ids = {item for item in identifiers if isinstance(item, int)} if isinstance(identifiers, list) else set()
     parts: dict[str, Json] = {**_normalize_object(raw), "identifier-field-ids": sorted(ids)}
@@ -253,7 +253,7 @@ def _normalize(key: str, value: Json, parent: JsonObject) -> Json:
         case list() if key == "fields" and nested_type == "struct":
             return [_normalize_object(item) if isinstance(item, Mapping) else item for item in value]
         case Number(text) if nested_type is None and key in ("initial-default", "write-default"):
-            # Only float and double columns have such a default. Spellings of the same number are equal.
+            # A `Number` is no integer, so the column is float or double. Spellings of the same number are equal.
             return repr(float(text))
         case _:
             return value
