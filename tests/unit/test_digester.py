@@ -131,6 +131,14 @@ def test_a_digester_is_void_after_a_reader_that_failed_between_batches(engine: E
     assert refusal_of(lambda: digester.update(batch_of([3]))).reason == "digester_void"
 
 
+def test_a_digester_stays_void_if_another_thread_fails_while_a_batch_is_added(engine: Engine) -> None:
+    digester = Digester(PLAN, KEYS, engine=engine)
+    with digester._adding():
+        assert refusal_of(digester.partials).reason == "digester_in_use"
+        assert refusal_of(lambda: digester.update(batch_of([1]))).reason == "digester_in_use"
+    assert refusal_of(digester.partials).reason == "digester_void"
+
+
 def test_an_empty_table_of_another_schema_is_refused(engine: Engine) -> None:
     empty = batch_of([]).schema.set(0, pa.field("id", pa.string())).empty_table()
     assert refusal_of(lambda: digest(empty, PLAN, KEYS, engine=engine)).reason == "cast_refused"

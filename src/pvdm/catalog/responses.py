@@ -328,8 +328,7 @@ def _hide_staged_counts(draft: Draft, ancestry: Sequence[Snapshot]) -> None:
     """Set the counters as if nothing had been staged: otherwise they would disclose hidden snapshots."""
     draft.last_column_id = max((schema.highest_field_id for schema in draft.schemas.values()), default=0)
     draft.last_sequence_number = max((each.sequence_number for each in ancestry), default=0)
-    ends = [(each.first_row_id or 0) + (each.added_rows or 0) for each in ancestry]
-    draft.next_row_id = max(ends, default=0)
+    draft.next_row_id = max([(each.first_row_id or 0) + (each.added_rows or 0) for each in ancestry], default=0)
 
 
 def _named_snapshots(file: Mapping[str, Json]) -> set[Json]:

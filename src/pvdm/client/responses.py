@@ -56,8 +56,7 @@ def read_response(model: type[_M], value: object) -> _M:
 
 def unreadable(what: str, expected: str, got: str) -> PvdmError:
     """The error for a response that this client cannot read; `what` is the response, or a field of it."""
-    message = f"the Steward's response cannot be read: {what}"
-    return Code.STEWARD_ANSWER_INVALID(message, expected=expected, got=got)
+    return Code.STEWARD_ANSWER_INVALID(f"the Steward's response cannot be read: {what}", expected=expected, got=got)
 
 
 def read_error(body: bytes, *, request_id: str) -> PvdmError:

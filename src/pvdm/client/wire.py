@@ -143,7 +143,7 @@ class Wire:
             return error.with_traceback(None)
 
     def _send_with_retries(self, call: Call, request_id: str) -> tuple[TryOutcome, int, bool]:
-        """The outcome of the last try, the number of tries, and whether any of them was sent."""
+        """The outcome of the last try, the number of tries, and whether the Steward may have carried one out."""
         started = time.monotonic()
         deadline_at = started + (self.time_outs.long_seconds if call.long else self.retries.total_seconds)
         tries, sent, renewed, notified = 0, False, False, False
@@ -159,7 +159,7 @@ class Wire:
                 renewed = True
                 continue
             tries += 1
-            sent = sent or isinstance(outcome, Response) or outcome.code is not Code.STEWARD_UNREACHABLE
+            sent = sent or _may_be_working(outcome)
             wait = self._wait_before_retry(call, outcome, tries, time.monotonic() - started)
             if wait is None or time.monotonic() + wait >= deadline_at:
                 return outcome, tries, sent

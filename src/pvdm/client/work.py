@@ -148,8 +148,7 @@ class WorkCalls(Calls):
     def remove_orphans(self, table: str) -> tuple[work.OrphanView, ...]:
         """Remove the orphans; returns those that were removed."""
         body = build_request(work.RemoveOrphansRequest, table=table)
-        call = new_post("/v1/orphans/remove", body, repeatable=True, long=True)
-        return self._read(call, work.OrphanList).orphans
+        return self._read(new_post("/v1/orphans/remove", body, repeatable=True, long=True), work.OrphanList).orphans
 
     def quarantine(self, *, table: str | None = None, after: str | None = None) -> tuple[work.QuarantinedView, ...]:
         """A page of failed attempts whose files are kept, oldest first; `after` is the last id of the page before."""

@@ -115,14 +115,17 @@ class Digester:
         try:
             if self._failed:
                 raise Code.DIGESTER_MISUSED(reason="digester_void", got="one that failed")
-            self._failed = True  # it stays true if the caller's block raises
             yield
-            self._failed = False
+        except BaseException:
+            self._failed = True  # never reset: another thread may have failed meanwhile
+            raise
         finally:
             self._free.release()
 
     def partials(self) -> dict[ProjectionName, Partial]:
         """The digests so far, by projection."""
+        if self._free.locked():
+            raise Code.DIGESTER_MISUSED(reason="digester_in_use", got="two threads")
         if self._failed:
             raise Code.DIGESTER_MISUSED(reason="digester_void", got="one that failed")
         return {

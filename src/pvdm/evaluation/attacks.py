@@ -47,8 +47,7 @@ def swap_bytes(attempt: AttemptView, stores: Stores) -> None:
     amounts: list[Any] = table.column(index).to_pylist()
     amounts[0] += _ADDED_AMOUNT
     sink = pa.BufferOutputStream()
-    column = pa.array(amounts, pa.decimal128(12, 2))
-    pq.write_table(table.set_column(index, table.schema.field(index), column), sink)
+    pq.write_table(table.set_column(index, table.schema.field(index), pa.array(amounts, pa.decimal128(12, 2))), sink)
     stores.for_writing(parse_location(attempt.prefix)).put(location, sink.getvalue().to_pybytes(), WriteHooks())
 
 

@@ -73,8 +73,7 @@ def birthday_study(
 
 def elements_for(bits: int) -> int:
     """The number of elements for a width: 20,000 up to 19 bits, 40,000 from 20 bits on, 80,000 from 24 bits on."""
-    doublings = min(max((bits - 16) // 4, 0), 2)
-    return 20_000 << doublings
+    return 20_000 << min(max((bits - 16) // 4, 0), 2)
 
 
 def predict_collisions(elements: int, bits: int) -> tuple[float, float]:

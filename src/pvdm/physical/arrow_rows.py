@@ -176,8 +176,7 @@ def _index_values(
     if len(field.source_ids) != 1 or source_id not in column_types:
         message = f"partition field {field.name[:80]!a} has no source among the columns"
         raise Code.ROWS_INVALID(message, reason="partition_source_unknown", got=str(field.source_ids))
-    column = _read_column(rows, source_id, schema)
-    encoded = column.dictionary_encode(null_encoding="encode")
+    encoded = _read_column(rows, source_id, schema).dictionary_encode(null_encoding="encode")
     distinct: list[Value] = []
     indexes: list[int] = []
     index_by_key: dict[object, int] = {}

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from pvdm.client import StewardClient
 from pvdm.client.table import TableClient
-from pvdm.errors import Code, ConflictError, PvdmError, StateUnknownError
+from pvdm.errors import Code, ConflictError, InputError, NotAllowedError, PvdmError, StateUnknownError
 from pvdm.lake.format.json_document import Json
 from pvdm.lake.format.manifest.entry import DataFile, ManifestContent
 from pvdm.lake.format.schema.logical import to_model
@@ -129,19 +129,20 @@ class _Staging:
             written_before = len(self._written)
             for file in snapshot.files:
                 self._write_file(parse_location(file.location), file.data)
+            written, self._written = self._written, []  # from here on the branch may list them, so they stay
             try:
                 self._table.commit(_make_requirements(metadata, self._to.branch), snapshot.updates)
                 return
-            except ConflictError:
+            except (ConflictError, InputError, NotAllowedError) as error:
+                self._written = written  # nothing was committed
                 wait = random.uniform(0, longest_wait)  # noqa: S311 - not a secret
-                if time.monotonic() + wait > deadline:
+                if not isinstance(error, ConflictError) or time.monotonic() + wait > deadline:
                     raise
                 self._remove(self._written[written_before:])
                 time.sleep(wait)
                 longest_wait = min(2 * longest_wait, _LONGEST_WAIT_SECONDS)
                 metadata = self._load()
             except StateUnknownError:
-                self._written.clear()  # the commit may have succeeded, so the files stay
                 with contextlib.suppress(PvdmError):
                     if TableMetadata.from_json(self._table.load()).snapshot(snapshot.snapshot_id) is not None:
                         return

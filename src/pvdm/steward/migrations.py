@@ -139,11 +139,11 @@ class Migrations:
     def _contract_to_check(
         self, approval: VerifiedApproval[Migration], row: TableRow, levels: Levels, grant: Grant
     ) -> DataProductContract | None:
-        """The contract that the migrated table must fit; None if neither contract nor schema changes."""
+        """The contract that the migrated table must fit; None if contract, schema and partition spec stay."""
         migration = approval.predicate
         if migration.contract is not None:
             return self._approvals.check_table_contract(migration.contract, row, levels, grant)
-        if row.contract_hash is None or migration.before.schema_fingerprint == migration.after.schema_fingerprint:
+        if row.contract_hash is None or migration.before.columns_and_spec == migration.after.columns_and_spec:
             return None  # `permit_migration` refuses a table that has no contract
         with self._ledger.read() as unit:
             return contract_of(unit, row.contract_hash)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from pvdm.catalog.catalog import Catalog, StewardPlaces, open_catalog
@@ -19,7 +19,7 @@ from pvdm.lake.vault import Vault
 from pvdm.ledger import Ledger, ledger_file, open_ledger
 from pvdm.ledger.catalog import tables
 from pvdm.ledger.clock import LedgerClock, boot_id, database_micros, monotonic_micros, wall_micros
-from pvdm.ledger.migrations import migrate
+from pvdm.ledger.migrations import is_migrated, migrate
 from pvdm.ledger.record import receipts, restores
 from pvdm.model.statements.epoch import EpochStage
 from pvdm.steward.access import Access
@@ -206,19 +206,46 @@ def known_log_keys(ledger: Ledger, book: EpochBook, origin: str) -> list[NoteKey
 def _open_ledger(
     config: StewardConfig, undo: contextlib.ExitStack, wall: Clock, monotonic: Clock
 ) -> tuple[Ledger, LedgerClock]:
-    file, outside = ledger_file(config.ledger_url), outside_file(config)
-    if file is not None and not os.access(file, os.F_OK):  # the ledger is created before the outside checkpoint
-        with translate_errors("outside_checkpoint_unavailable", "the outside checkpoint"):
-            is_lost = outside.exists()
-        if is_lost:
-            got = f"none, beside a checkpoint in {outside}"
-            raise Code.LEDGER_UNAVAILABLE(reason="ledger_lost", expected=f"the ledger {file}", got=got)
+    file = ledger_file(config.ledger_url)
+    if file is not None and _is_missing(file):
+        _require_no_checkpoint(config, f"the ledger {file}")  # before the file is created
     ledger = open_ledger(config.ledger_url)
     undo.callback(ledger.close)
+    if not is_migrated(ledger):
+        _require_no_checkpoint(config, "a ledger in the database", unless=partial(is_migrated, ledger))
     migrate(ledger, at_micros=wall())  # the schema of the database
     if wall is not wall_micros:  # boot id and database time say nothing about a clock that the caller provides
         return ledger, LedgerClock(ledger, wall=wall, monotonic=monotonic)
     return ledger, LedgerClock(ledger, monotonic=monotonic, boot=boot_id(), server_time_micros=database_micros(ledger))
+
+
+def _is_missing(file: Path) -> bool:
+    """Whether there is no such file. Any other error is left to the opening of the file."""
+    try:
+        file.stat()
+    except FileNotFoundError:
+        return True
+    except OSError:
+        pass
+    return False
+
+
+def _require_no_checkpoint(config: StewardConfig, expected: str, *, unless: Callable[[], bool] = lambda: False) -> None:
+    """Raise if the outside checkpoint exists: a ledger is created before it, so the ledger is lost or misnamed.
+
+    `unless` is asked again then: another Steward may have created the ledger meanwhile.
+    """
+    outside = outside_file(config)
+    with translate_errors("outside_checkpoint_unavailable", "the outside checkpoint"):
+        try:
+            outside.read_bytes()
+        except FileNotFoundError:
+            if isinstance(outside, Path) and not outside.parent.is_dir():
+                raise OSError(None, f"{outside.parent} is not there") from None
+            return
+    if not unless():
+        got = f"none, beside a checkpoint in {outside}"
+        raise Code.LEDGER_UNAVAILABLE(reason="ledger_lost", expected=expected, got=got)
 
 
 def _open_or_create_keys(config: StewardConfig, book: LedgerEpochs) -> KeyService:

@@ -89,8 +89,7 @@ def verify_threshold(envelopes: Sequence[bytes], root: TrustRoot, *, threshold: 
     """The verified proof, if at least `threshold` distinct notaries signed its core, each in a statement of its own."""
     require_threshold_of_root(threshold, root)
     require_envelope_count(envelopes)
-    statements = tuple(verify_statement(data, root, Proof, now=now) for data in envelopes)
-    return require_agreed(statements, threshold)
+    return require_agreed(tuple(verify_statement(data, root, Proof, now=now) for data in envelopes), threshold)
 
 
 def require_agreed(statements: Sequence[VerifiedStatement[Proof]], threshold: int) -> VerifiedProof:

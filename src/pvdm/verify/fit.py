@@ -112,6 +112,15 @@ def require_partition_fit(contract: DataProductContract, target: TableMetadata) 
                 parse_literal(value, kind)
 
 
+def require_partition_values(bound: BoundContract, target: TableMetadata) -> None:
+    """Refuse parameters by which a declared partition value is no value of the target's partition field."""
+    types = declared_partition_fields(target, [name for name, _ in bound.partition])
+    with _in_contract("boundary.partition", "give the parameters values of the partition field's type"):
+        for name, text in bound.partition:
+            if text is not None:
+                parse_literal(text, types[name][1])
+
+
 @contextlib.contextmanager
 def _in_contract(path: str, hint: str | None = None) -> Iterator[None]:
     """If an `InputError` is raised inside, add `path` to it: the part of the contract that does not fit."""

@@ -76,8 +76,7 @@ def verify(job: VerifyJob, tools: Tools) -> VerificationResult:
     with translate_read_errors():
         source_files = files_of_chunk(job.bound, job.source, job.chunk)
         source_freeze = freeze(job.source.scan.locations(source_files), tools.files, threads=tools.threads)
-    not_synced = _make_durable(job, staged, staged_freeze, tools.files)
-    findings = (*staged.findings, *not_frozen, *not_synced)
+    findings = (*staged.findings, *not_frozen, *_make_durable(job, staged, staged_freeze, tools.files))
     fault.point("verify.after_freeze")
     if findings:
         # After a finding no key is derived and nothing is digested.

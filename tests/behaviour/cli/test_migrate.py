@@ -170,6 +170,18 @@ def test_a_key_column_of_the_contract_in_force_cannot_be_dropped(house: House) -
     assert (refused.code, refused.error) == (2, "projection_column_unknown")
 
 
+def test_a_partition_of_the_contract_in_force_cannot_leave_the_partition_spec(house: House, tmp_path: Path) -> None:
+    by_town = {"name": "town", "transform": "identity", "source-id": 3}
+    add = {"action": "add-spec", "spec": {"fields": [by_town]}}
+    house.scene.commit([add, {"action": "set-default-spec", "spec-id": -1}])
+    declared = "operation: overwrite-partitions\n  partition: {town: Rome}"
+    (tmp_path / "orders.yaml").write_text(CONTRACT.replace("operation: append", declared))
+    protect_orders(house)
+    (tmp_path / "updates.json").write_text(json.dumps([{"action": "set-default-spec", "spec-id": 0}]))
+    refused = house.propose("--updates", "updates.json", "--json")
+    assert (refused.code, refused.error) == (2, "partition_unknown")
+
+
 def test_without_yes_and_without_a_terminal_nothing_is_signed(house: House, tmp_path: Path) -> None:
     protect_orders(house).require_ok(house.propose("--set-property", "a=b"))
     refused = house.sign("--json")

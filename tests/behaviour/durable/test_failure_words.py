@@ -78,10 +78,18 @@ def finding(code: str) -> FindingView:
     [
         (("boundary_moved",), "main has changed in the part that is overwritten, so no row was compared; the job can"),
         (("deletes_newer",), "main has changed in the part that is overwritten, so no row was compared; the job can"),
+        (
+            ("boundary_unclear",),
+            "the table's partition specs do not tell which files the contract's partition replaces",
+        ),
+        (
+            ("partition_unknown",),
+            "the table's partition specs do not tell which files the contract's partition replaces",
+        ),
         (("boundary_moved", "staged_snapshot_gone"), "fix the job"),
     ],
 )
-def test_the_job_is_not_blamed_if_only_main_has_changed(codes: tuple[str, ...], start: str) -> None:
+def test_the_job_is_not_blamed_if_only_the_table_has_changed(codes: tuple[str, ...], start: str) -> None:
     refusal = refusal_view("verification_failed", "FAIL", None, None, "proof 1")
     failed = with_changes(failed_attempt(refusal), findings=tuple(map(finding, codes)))
     hint = str(failure_error(failed, "all").hint)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pvdm import Committed, Coordinator, VerificationFailed
+from pvdm.client import StewardClient
 from pvdm.errors import UnavailableError
 from pvdm.lake.paths import parse_location
 from pvdm.lake.vault import Vault
@@ -144,6 +145,28 @@ def test_more_attempts_than_one_request_takes_are_removed_only_if_all_may_be(
         "unknown": (2, "attempt_unknown"),
     }[refused]
     assert decided in [each["attempt_id"] for each in list_quarantine(shop)]
+
+
+def test_an_error_after_some_attempts_were_removed_says_how_many(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pvdm.api.work.QUARANTINE_REMOVED_MAX", 1)
+    failed = []
+    for workload_id in ("one", "two", "three"):
+        failed.append(run_failed(shop, workload_id))
+        abandon(shop, workload_id)
+    whole, requests = StewardClient.remove_quarantined, []
+
+    def lose_third(client: StewardClient, ids: Sequence[str], reason: str) -> Any:
+        requests.append(ids)
+        if len(requests) == 3:
+            raise UnavailableError("steward_unreachable", "it is away")
+        return whole(client, ids, reason)
+
+    monkeypatch.setattr(StewardClient, "remove_quarantined", lose_third)
+    words = ("quarantine", "remove", *(word for each in failed for word in ("--attempt", each)), "--reason", "away")
+    code, answer = run_command(shop, *words)
+    assert (code, answer["reason"], answer["details"]["removed"]) == (7, "steward_unreachable", 2)
+    assert answer["message"] == "it is away; the files of 2 attempts were removed before"
+    assert [each["attempt_id"] for each in list_quarantine(shop)] == [requests[2][0]]
 
 
 def test_a_dry_run_shows_what_would_go_and_removes_nothing(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:

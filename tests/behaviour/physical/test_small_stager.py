@@ -332,6 +332,24 @@ def test_a_commit_keeps_its_files_if_it_cannot_be_found_out_whether_it_happened(
         assert attempt.ids() == [1]
 
 
+def test_a_commit_that_is_interrupted_while_it_is_answered_keeps_its_files(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with attempt_at(lake) as attempt, monkeypatch.context() as patched:
+        from pvdm.client.table import TableClient
+
+        whole = TableClient.commit
+
+        def commit(self: TableClient, requirements: Any, updates: Any) -> Any:
+            whole(self, requirements, updates)
+            raise KeyboardInterrupt
+
+        patched.setattr(TableClient, "commit", commit)
+        with pytest.raises(KeyboardInterrupt):
+            attempt.stage(rows((1, "eu")))
+        assert attempt.ids() == [1]
+
+
 def test_nested_columns_dates_and_uuids_are_written(lake: Lake) -> None:
     import uuid
 

@@ -448,9 +448,24 @@ def test_no_workload_is_opened_and_no_source_pinned_for_a_branch_that_cannot_be_
     line.write(ROWS[:1], TARGET)
     line.protect()
     pinned: list[BoundContract] = []
+    line.write(ROWS, TARGET, "taken")
+    service(line).adopt(producer(line), "run-0", TARGET, "taken", {})
     monkeypatch.setattr(service(line).sources, "pin", lambda bound, _: pinned.append(bound))
-    for branch, reason in (("gone", "branch_unknown"), ("main", "branch_reserved")):
+    for branch, reason in (("gone", "branch_unknown"), ("main", "branch_reserved"), ("taken", "branch_taken")):
         call = lambda: service(line).adopt(producer(line), "run-1", TARGET, branch, {})  # noqa: B023, E731
         assert refusal_of(call, PvdmError) == reason
     with line.notary.ledger.read() as unit:
         assert (workloads.find(unit, "run-1"), pinned) == (None, [])
+
+
+def test_a_parameter_that_is_no_value_of_the_declared_partition_opens_no_workload(line: Line) -> None:
+    by_id = {"action": "add-spec", "spec": {"fields": [{"name": "id", "transform": "bucket[4]", "source-id": 1}]}}
+    line.scene.commit([by_id, {"action": "set-default-spec", "spec-id": -1}])
+    declared = {"operation": "overwrite-partitions", "partition": "{id: '${part}'}"}
+    line.protect(contract("parameters:\n  part: {type: long}", **declared))
+    for value, reason in (("3000000000", "literal_invalid"), ("-2147483649", "literal_invalid")):
+        call = lambda: service(line).open(producer(line), "run-1", TARGET, {"part": value})  # noqa: B023, E731
+        assert refusal_of(call, PvdmError) == reason
+    with line.notary.ledger.read() as unit:
+        assert workloads.find(unit, "run-1") is None
+    service(line).open(producer(line), "run-1", TARGET, {"part": "3"})

@@ -84,8 +84,7 @@ def _read_passphrase(source: str | None, question: str, *, confirm: str | bool =
     if source == "prompt":
         if not is_terminal(sys.stdin):
             raise Code.USAGE(reason="terminal_missing", got="none")
-        prompted = click.prompt(question, hide_input=True, confirmation_prompt=confirm, err=True)
-        return Passphrase(prompted)
+        return Passphrase(click.prompt(question, hide_input=True, confirmation_prompt=confirm, err=True))
     kind, _, name = source.partition(":")
     if kind == "file":
         return Passphrase(_read_passphrase_file(Path(name)))

@@ -105,8 +105,7 @@ def audit_orders(lake: DemoLake) -> AuditReport:
         basis = verify_trust(client.trust_root().chain, pin=lake.steward.pin, at=None)
         evidence = gather_evidence(client, ORDERS)
         trust = AuditTrust(basis.root, resolve_log_origin(basis.root, None), basis.at)
-        data_files = open_lake_files(client, evidence)
-        report = audit(evidence, ServedFiles(client, evidence), trust, data_files=data_files)
+        report = audit(evidence, ServedFiles(client, evidence), trust, data_files=open_lake_files(client, evidence))
     workload_ids = [snapshot.workload_id for snapshot in report.snapshots]
     if not report.holds or workload_ids != [FIRST_WORKLOAD]:
         result = "holds" if report.holds else "does not hold"

@@ -112,7 +112,7 @@ def propose(table: TableRef, metadata: TableMetadata, updates: list[Json], contr
     if old_state == new_state:
         raise Code.MIGRATION_INVALID(reason="migration_empty", got="none")
     contract_before, contract = contracts if contracts[0] != contracts[1] else (None, None)
-    if contract is not None or old_state.schema_fingerprint != new_state.schema_fingerprint:
+    if contract is not None or old_state.columns_and_spec != new_state.columns_and_spec:
         _require_contract_fit(table, contracts, after)
     return Proposal(
         table,

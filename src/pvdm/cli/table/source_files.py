@@ -101,8 +101,7 @@ def _find_in_folder(folder: Path) -> Iterator[str]:
             continue
         if partition := next((each for each in names[:-1] if "=" in each), None):
             message = f"{path} is in a folder that is named after a column's value"
-            got = ascii(partition)[1:-1][:80]
-            raise Code.SOURCE_REFUSED(message, reason="source_files_partitioned", got=got)
+            raise Code.SOURCE_REFUSED(message, reason="source_files_partitioned", got=ascii(partition)[1:-1][:80])
         yield str(path)
 
 

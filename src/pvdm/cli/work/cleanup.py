@@ -11,6 +11,7 @@ from pvdm.cli.common.commands import command, command_group
 from pvdm.cli.common.options import Service, service_options
 from pvdm.cli.common.screen import Line, say_result
 from pvdm.cli.common.times import DURATION_TYPE, MICROS_PER_SECOND, utc
+from pvdm.errors import PvdmError
 from pvdm.model.printable import counted, view_json
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ def quarantine_remove(
         # Steward refuses one of them, nothing has been removed yet.
         removable_ids = [each.attempt_id for each in removable]
         ids = sorted(dict.fromkeys(attempt_ids), key=lambda each: each in removable_ids) or removable_ids
-        removed = [] if dry_run else list(_remove(client, ids, reason))
+        removed = [] if dry_run else _remove(client, ids, reason)
     removed_json = [view_json(each) for each in (removable if dry_run else removed)]
     document = {"dry_run": dry_run, "removed": removed_json, "kept": [view_json(each) for each in kept]}
     done_ids = {each.attempt_id for each in removable} if dry_run else {each.attempt_id for each in removed}
@@ -111,12 +112,21 @@ def _fetch_quarantined(client: StewardClient, table: str | None) -> Iterator[Qua
         after = page[-1].attempt_id
 
 
-def _remove(client: StewardClient, ids: Sequence[str], reason: str) -> Iterator[QuarantineRemovalView]:
+def _remove(client: StewardClient, ids: Sequence[str], reason: str) -> list[QuarantineRemovalView]:
     # Imported late: the API is slow to load.
     from pvdm.api.work import QUARANTINE_REMOVED_MAX
 
+    removed: list[QuarantineRemovalView] = []
     for start in range(0, len(ids), QUARANTINE_REMOVED_MAX):
-        yield from client.remove_quarantined(ids[start : start + QUARANTINE_REMOVED_MAX], reason)
+        try:
+            removed += client.remove_quarantined(ids[start : start + QUARANTINE_REMOVED_MAX], reason)
+        except PvdmError as error:
+            if not removed:
+                raise
+            message = f"{error.message}; the files of {counted(len(removed), 'attempt')} were removed before"
+            hint = "`pvdm quarantine list` shows what is left: name only these attempts when you repeat the command"
+            raise error.with_context(message, hint=hint, removed=len(removed)) from None
+    return removed
 
 
 def _attempt_lines(attempt: QuarantinedView) -> Iterator[Line]:

@@ -328,8 +328,7 @@ def new_view(request: Json, *, location: str, view_uuid: str, now_ms: int) -> Vi
     draft.location = strip_location(location, "$.location")
     draft.properties.update(node.string_map("properties") if node.has_not_null("properties") else {})
     draft.put_schema(parse_schema(node.node("schema")))
-    version = parse_version(node.node("view-version"))
-    draft.put_version(replace(version, schema_id=LAST_ADDED))
+    draft.put_version(replace(parse_version(node.node("view-version")), schema_id=LAST_ADDED))
     draft.make_current(LAST_ADDED, "$.view-version")
     return draft.finish()
 

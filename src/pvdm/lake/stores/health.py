@@ -97,8 +97,7 @@ class FolderHealth(_Health):
         self._seen: set[Path] = set()
 
     def _check(self) -> PvdmError | None:
-        errors = map(self._check_folder, self._folders)
-        return next((error for error in errors if error is not None), None)
+        return next((error for error in map(self._check_folder, self._folders) if error is not None), None)
 
     def _check_folder(self, folder: Path) -> PvdmError | None:
         try:

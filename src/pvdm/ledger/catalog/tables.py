@@ -233,8 +233,7 @@ def _location_key(place: Location) -> str:
 
 def list_live(unit: Unit) -> list[TableRow]:
     """Every table of the catalog, by id."""
-    wanted = select(tables).where(_LIVE).order_by(tables.c.table_id)
-    return [_to_table(row) for row in unit.rows(wanted)]
+    return [_to_table(row) for row in unit.rows(select(tables).where(_LIVE).order_by(tables.c.table_id))]
 
 
 def list_changed_after(unit: Unit, event_id: int) -> list[TableRow]:

@@ -67,6 +67,15 @@ def migrate(ledger: Ledger, *, at_micros: int) -> int:
     return ledger.transact(work, at_micros=at_micros)
 
 
+def is_migrated(ledger: Ledger) -> bool:
+    """Whether the database has been a ledger's: whether any script was applied to it."""
+    is_sqlite = ledger.dialect == "sqlite"
+    found = "1 FROM sqlite_master WHERE name = 'schema_version'" if is_sqlite else "to_regclass('schema_version')"
+    with ledger.read() as unit:
+        rows = unit.rows(text(f"SELECT {found}"))
+    return any(value is not None for row in rows for value in row.values())
+
+
 def _count_applied(unit: Unit, scripts: tuple[SchemaScript, ...]) -> int:
     """How many scripts are applied. Raises `migration_differs` if one has changed since then, or `schema_too_new`."""
     rows = unit.rows(text("SELECT version, checksum FROM schema_version ORDER BY version"))

@@ -73,8 +73,7 @@ def list_ids_by_kind(unit: Unit, kind: StatementKind) -> tuple[str, ...]:
 def list_between(unit: Unit, start: int, end: int) -> list[Statement]:
     """The statements whose log index is from `start` up to, but without, `end`."""
     index = statements.c.log_index
-    wanted = select(statements).where(index >= start, index < end).order_by(index)
-    return unit.records(Statement, wanted)
+    return unit.records(Statement, select(statements).where(index >= start, index < end).order_by(index))
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,8 +78,7 @@ def store_plan(unit: Unit, workload_id: str, planned: Sequence[Chunk]) -> None:
 
 def list_by_workload(unit: Unit, workload_id: str) -> list[Chunk]:
     """The plan, in its order."""
-    wanted = select(chunks).where(chunks.c.workload_id == workload_id).order_by(chunks.c.ordinal)
-    return unit.records(Chunk, wanted)
+    return unit.records(Chunk, select(chunks).where(chunks.c.workload_id == workload_id).order_by(chunks.c.ordinal))
 
 
 def find(unit: Unit, workload_id: str, chunk_id: str) -> Chunk | None:

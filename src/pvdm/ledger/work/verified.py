@@ -86,8 +86,7 @@ def get(unit: Unit, nonce: str) -> VerifiedRecord:
 
 def find_by_nonces(unit: Unit, nonces: Sequence[str]) -> dict[str, VerifiedRecord]:
     """The results for those of the nonces that have one, by nonce."""
-    rows = unit.rows_with(select(verified), verified.c.nonce, nonces)
-    return {row["nonce"]: _to_record(row) for row in rows}
+    return {row["nonce"]: _to_record(row) for row in unit.rows_with(select(verified), verified.c.nonce, nonces)}
 
 
 def list_manifest_locations(unit: Unit, nonces: Sequence[str]) -> set[str]:

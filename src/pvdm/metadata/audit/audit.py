@@ -199,8 +199,7 @@ def _count_changes(each: WalkedSnapshot) -> tuple[int | None, ...]:
 def _classify(each: WalkedSnapshot, in_gaps: Collection[int] = ()) -> Standing:
     """The snapshot's standing. `in_gaps` has the ids of all snapshots that were committed in gaps."""
     if each.notes.findings:
-        changed = any(finding.changed for finding in each.notes.findings)
-        return Standing.CHANGED if changed else Standing.UNPROVED
+        return Standing.CHANGED if any(finding.changed for finding in each.notes.findings) else Standing.UNPROVED
     if each.receipt is None:
         return Standing.IN_GAP if each.snapshot.snapshot_id in in_gaps else Standing.BEFORE
     return Standing.OK if each.receipt.predicate.override_id is None else Standing.BREAK_GLASS

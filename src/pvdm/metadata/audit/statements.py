@@ -113,8 +113,7 @@ class Statements:
     def require_logged(self, logged: LoggedStatement) -> None:
         """The log entry is in the checkpoint's tree, and not in the future beyond the allowed clock skew."""
         size, root = self.checkpoint.size, self.checkpoint.root
-        included = InclusionProof(logged.index, size, logged.hashes)
-        verify_inclusion(included, entry=logged.leaf, size=size, root=root)
+        verify_inclusion(InclusionProof(logged.index, size, logged.hashes), entry=logged.leaf, size=size, root=root)
         latest = self._now + CLOCK_SKEW_MAX_MICROS
         if logged.logged_at > latest:
             raise refused("audit_logged_in_future", f"at most {latest}", logged.logged_at)

@@ -62,8 +62,7 @@ class TrustState:
     @classmethod
     def read(cls, gate: Gate) -> TrustState:
         """Read the state. The ids are read first: `check_2_again` then notices a root that was accepted since."""
-        root_ids = gate.trust.ids()
-        return cls(gate.trust.current(), root_ids, gate.clock.now_micros())
+        return cls(gate.trust.current(), gate.trust.ids(), gate.clock.now_micros())
 
 
 @dataclass(frozen=True, slots=True)

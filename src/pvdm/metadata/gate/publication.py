@@ -98,8 +98,7 @@ def require_no_other_change(
     ):
         if not is_as_made:
             message = f"the publication would lead to another {what} than it may"
-            expected = f"the {what} as the gate made it"
-            raise Code.PUBLICATION_CHANGES_MORE(message, expected=expected, got="another")
+            raise Code.PUBLICATION_CHANGES_MORE(message, expected=f"the {what} as the gate made it", got="another")
 
 
 def _retention(metadata: TableMetadata) -> SnapshotRef | None:

@@ -130,8 +130,7 @@ class _Parser:
         column = self._parse_column()
         if self._next.kind == "operator":
             sign = self._take().text
-            operator = ex.Operator("!=" if sign == "<>" else sign)
-            return ex.Compare(column, operator, self._parse_literal())
+            return ex.Compare(column, ex.Operator("!=" if sign == "<>" else sign), self._parse_literal())
         if self._accept("is"):
             negated = self._accept("not")
             if self._accept("null"):

@@ -34,6 +34,11 @@ class TableState(Document, title="a table's state"):
     format_version: FormatVersion
     structure_sha256: Sha256
 
+    @property
+    def columns_and_spec(self) -> tuple[str, int]:
+        """What a contract must fit: the schema's fingerprint and the id of the partition spec."""
+        return self.schema_fingerprint, self.spec_id
+
 
 @dataclass(frozen=True, slots=True)
 class Migration(Document, title="the migration"):

@@ -273,8 +273,7 @@ def _make_keys_config(parsed: _FileKeys | _KmsKeys | _Pkcs11Keys, folder: Path) 
         case _KmsKeys():
             return KmsSettings(**parsed.model_dump(exclude={"home"}))
         case _Pkcs11Keys():
-            algorithm = Algorithm(parsed.algorithm)
-            return Pkcs11Keys(parsed.library, parsed.token, folder / parsed.pin_file, algorithm)
+            return Pkcs11Keys(parsed.library, parsed.token, folder / parsed.pin_file, Algorithm(parsed.algorithm))
 
 
 def _make_catalog_config(parsed: _ConfigFile, folder: Path) -> CatalogConfig:

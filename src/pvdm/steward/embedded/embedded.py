@@ -113,8 +113,7 @@ class EmbeddedSteward(StewardClient):
         self, path: Path | str, role: Role | str, domain: str = EVERY_DOMAIN, *, name: str = OWN_NAME
     ) -> None:
         """Write a token for a role to a file that only its owner may read; an old file is replaced."""
-        token = self.token_for(Role(role), domain, name=name)
-        disk.write(Path(path), token, mode=disk.PRIVATE_MODE)
+        disk.write(Path(path), self.token_for(Role(role), domain, name=name), mode=disk.PRIVATE_MODE)
 
     def as_role(self, role: Role, domain: str = EVERY_DOMAIN, *, name: str = OWN_NAME) -> StewardClient:
         """Another client with another role, for a process that is producer, publisher and auditor at once."""

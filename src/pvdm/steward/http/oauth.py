@@ -47,8 +47,7 @@ class _Client:
 @router.post(PATH, tags=["oauth"])
 async def exchange(request: Request, notary: NotaryPart, lookup: LookupPart) -> ExchangedToken:
     """Exchange a long-lived token (its id as client id, its text as secret) for a short-lived one."""
-    context = context_of(request.scope)
-    form = parse_form(context.body)
+    form = parse_form(context_of(request.scope).body)
     if "grant_type" not in form:
         raise _form_error("the form names no grant type", _GRANT_TYPE, "none")
     if form["grant_type"] != _GRANT_TYPE:

@@ -105,8 +105,7 @@ class Epochs:
             key_ids=_key_ids(epoch),
             issued_at=self.clock.now_micros(),
         )
-        signer = self.keys.signer(KeyRole.SIGNING, signing_epoch(self.keys.book()))
-        envelope = sign_statement(statement, signer)
+        envelope = sign_statement(statement, self.keys.signer(KeyRole.SIGNING, signing_epoch(self.keys.book())))
         return Document(StatementKind.EPOCH, envelope.payload_sha256, envelope.to_bytes())
 
     def _require_book_current(self) -> dict[int, LoggedEpoch]:

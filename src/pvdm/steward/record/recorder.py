@@ -122,8 +122,7 @@ class Recorder:
         raise AssertionError("unreachable")
 
     def _log(self, reader: LedgerLogReader) -> Log:
-        signer = self.keys.signer(KeyRole.LOG, signing_epoch(self.keys.book()))
-        return Log(reader, origin=self.origin, signer=signer)
+        return Log(reader, origin=self.origin, signer=self.keys.signer(KeyRole.LOG, signing_epoch(self.keys.book())))
 
 
 def signing_epoch(book: EpochBook) -> int:

@@ -84,8 +84,7 @@ def refill_approvals(
             protection = read_unchecked(each.envelope, Protection)
             _refill_protection(unit, each.statement_id(), protection, each.entry.time, effects)
         elif each.entry.kind is StatementKind.MIGRATION:
-            migration = read_unchecked(each.envelope, Migration)
-            _refill_migration(unit, each.statement_id(), migration, effects, migrated)
+            _refill_migration(unit, each.statement_id(), read_unchecked(each.envelope, Migration), effects, migrated)
     return effects
 
 

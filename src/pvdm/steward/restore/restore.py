@@ -193,8 +193,7 @@ def _complete(notary: Notary, marker: Restore) -> RestoreResult:
     if lost:
         fault.point("steward.restore.before_swap")
         _replace_outside(notary, marker)
-        at = notary.clock.now_micros()
-        notary.ledger.transact(lambda unit: _finish(unit, notary, marker), at_micros=at)
+        notary.ledger.transact(lambda unit: _finish(unit, notary, marker), at_micros=notary.clock.now_micros())
     notary.epochs.log_missing(marker.reason)
     return _result(notary, marker)
 

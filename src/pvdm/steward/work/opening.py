@@ -46,7 +46,7 @@ from pvdm.steward.work.opened import (
 )
 from pvdm.steward.work.sources import Sources, levels_of, load_row
 from pvdm.verify.fetch import Files
-from pvdm.verify.fit import require_usable
+from pvdm.verify.fit import require_partition_values, require_usable
 from pvdm.verify.planning import claim_of, plan_workload, with_source_column, with_target_column
 from pvdm.verify.spark.extracting import SparkExtraction, require_extraction
 
@@ -282,6 +282,9 @@ class Workloads:
             restores.require_not_published_in_lost_time(unit, workload_id)
         if branch is not None:
             require_adoptable(self.catalog.states.load_newest(row).metadata, branch)
+            with self.ledger.read() as unit:
+                _require_not_taken(unit, row, branch)
+        require_partition_values(bound, metadata)
         source = self.sources.pin(bound, row.table_uuid)
         if contract.extraction is ExtractionPath.SPARK:
             require_extraction(self.spark_extraction).require_reach(source.scan.locations())
@@ -325,8 +328,7 @@ class Workloads:
         return AttemptOpening(attempt_id, workload.opening.workload_id, chunk_id, branch, prefix, nonce, reason)
 
     def _begin_verifying(self, found: Attempt, row: TableRow) -> Attempt:
-        metadata = self.catalog.states.load_newest(row).metadata
-        head = staged_head(metadata, found.branch)
+        head = staged_head(self.catalog.states.load_newest(row).metadata, found.branch)
 
         def work(unit: Unit) -> Attempt:
             locked = attempts.lock(unit, found.attempt_id)
@@ -375,9 +377,7 @@ class Workloads:
 
         def work(unit: Unit) -> Attempt:
             unit.lock_name(f"branches {row.table_uuid}")
-            other = attempts.find_live_on_branch(unit, row.table_uuid, branch)
-            if other is not None:
-                raise Code.BRANCH_TAKEN(got=other.workload_id, attempt_id=other.attempt_id)
+            _require_not_taken(unit, row, branch)
             attempts.open_next(unit, opening, most=contract.governance.attempts_max)
             return attempts.begin_verifying(
                 unit, attempt_id, nonce=secrets.token_hex(16), staged_snapshot_id=head, reason=opening.reason
@@ -415,3 +415,10 @@ def _require_contract(row: TableRow | None, contract_hash: str) -> None:
     found = None if row is None else row.contract_hash
     if found != contract_hash:
         raise Code.CONTRACT_NOT_APPLICABLE(reason="contract_moved", expected=contract_hash, got=found or "none")
+
+
+def _require_not_taken(unit: Unit, row: TableRow, branch: str) -> None:
+    """Raise if an attempt that has not ended is on this branch."""
+    other = attempts.find_live_on_branch(unit, row.table_uuid, branch)
+    if other is not None:
+        raise Code.BRANCH_TAKEN(got=other.workload_id, attempt_id=other.attempt_id)

@@ -139,8 +139,7 @@ async def attempt(
 
     Settled: the attempt has ended, waits for other chunks of its workload, or its job has failed.
     """
-    seconds = min(wait, notary.config.service.limits.request_seconds)
-    return await long_polls.attempt(grant, attempt_id, seconds)
+    return await long_polls.attempt(grant, attempt_id, min(wait, notary.config.service.limits.request_seconds))
 
 
 @router.post("/v1/attempts/{attempt_id}/staged", dependencies=[Depends(require_empty)])
