@@ -34,7 +34,13 @@ def test_a_round_is_a_pure_function_of_its_seed() -> None:
 
 @pytest.mark.parametrize(
     ("seed", "database", "kind"),
-    [(1, "sqlite", Kind.POWER_CUT), (2, "sqlite", Kind.KILL_STEWARD), (3, "postgresql", Kind.RESTART_POSTGRESQL)],
+    [
+        (1, "sqlite", Kind.POWER_CUT),
+        pytest.param(
+            2, "sqlite", Kind.KILL_STEWARD, marks=pytest.mark.long
+        ),  # walked point by point in the other modules
+        (3, "postgresql", Kind.RESTART_POSTGRESQL),
+    ],
 )
 def test_after_a_fault_at_a_random_time_nothing_is_lost_doubled_or_stuck(
     worlds: Worlds, seed: int, database: str, kind: Kind

@@ -231,7 +231,21 @@ OTHER_MESSAGES = {
 }
 
 
-@pytest.mark.parametrize("what", WRITES)
+# Statements that Spark sends as the same kind of update as another one, or that a REST request of the same form replaces
+# in tests/behaviour/catalog/test_bypass_rest*.py: they are in `make test-long`.
+LONG = frozenset(
+    {
+        "insert to branch main", "delete all", "truncate", "column comment", "column order", "expiry property",
+        "take property away", "distribution", "replace partition field", "drop partition field", "create or replace",
+        "create or replace as", "create or replace branch", "snapshot retention", "rollback in time",
+        "set current by ref", "partition statistics", "register beside", "sort order", "rename column",
+    }
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "what", [pytest.param(what, marks=pytest.mark.long) if what in LONG else what for what in WRITES]
+)
 def test_no_statement_changes_what_main_shows(stage: Stage, what: str) -> None:
     with pytest.raises(Exception, match=OTHER_MESSAGES.get(what, GATED)):
         stage.sql(WRITES[what])

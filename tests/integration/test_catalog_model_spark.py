@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def test_java_and_spark_read_every_document_of_random_commits(spark: SparkSession) -> None:
     with memory_folder() as folder:
-        play_and_scan(spark, folder, examples=20, steps=15)
+        play_and_scan(spark, folder, examples=10, steps=15)
 
 
 @pytest.mark.parametrize(

@@ -65,8 +65,8 @@ MORE: Mapping[str, tuple[int, Sequence[Doc]]] = {
     "evolved_3": (3, (*ROWS_OF_OLD_SCHEMA, *ROWS)),
 }
 TABLES = (*PARTITIONED, *MORE)
-# One numeric and one time transform are in `make test`; the others are computed by the same code.
-LONG = ("by_truncate_number", "by_year", "by_month", "by_hour")
+# One time transform and one table with older files are in `make test`; the others are made by the same code.
+LONG = ("by_bucket", "by_truncate_number", "by_year", "by_month", "by_hour", "evolved")
 
 
 def make(shop: Shop, name: str, version: int, spec: tuple[int, str] | None = None, fields: Doc = SCHEMA) -> None:

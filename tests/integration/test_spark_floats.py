@@ -167,7 +167,7 @@ def published(shop: Shop, table: str) -> list[pa.Table]:
     return [pq.ParquetFile(parse_location(entry.data_file.file_path).local).read() for entry in entries]
 
 
-SAMPLE = ("equal_to_negative", "less", "not_among", "in_ranges", "in_partitions")
+SAMPLE = ("equal_to_negative", "not_among", "in_ranges")
 """The copies that `make test` makes; `make test-long` makes all."""
 COPIES = {
     "equal": ("d = 0.0", ""),

@@ -28,7 +28,9 @@ def has_filter_of_bytes(data: bytes) -> bool:
     return any(get(chunk, 3)[1] == [b"code"] and any(each[0] == BLOOM_OFFSET for each in chunk) for chunk in chunks)
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, marks=pytest.mark.long) if at % 2 else case for at, case in enumerate(CASES)], ids=str
+)
 def test_a_file_of_an_honest_writer_is_accepted(case: Case, tmp_path: Path) -> None:
     data = write_file(case, tmp_path)
     found = observe_file(data, sample_of(case).table, footer_published=not has_filter_of_bytes(data))
