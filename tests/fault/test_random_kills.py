@@ -36,9 +36,7 @@ def test_a_round_is_a_pure_function_of_its_seed() -> None:
     ("seed", "database", "kind"),
     [
         (1, "sqlite", Kind.POWER_CUT),
-        pytest.param(
-            2, "sqlite", Kind.KILL_STEWARD, marks=pytest.mark.long
-        ),  # walked point by point in the other modules
+        pytest.param(2, "sqlite", Kind.KILL_STEWARD, marks=pytest.mark.long),  # other modules kill it point by point
         (3, "postgresql", Kind.RESTART_POSTGRESQL),
     ],
 )

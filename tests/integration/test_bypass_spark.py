@@ -231,8 +231,8 @@ OTHER_MESSAGES = {
 }
 
 
-# Statements that Spark sends as the same kind of update as another one, or that a REST request of the same form replaces
-# in tests/behaviour/catalog/test_bypass_rest*.py: they are in `make test-long`.
+# Statements of `make test-long`: Spark sends the same kind of update as for another statement, or
+# tests/behaviour/catalog/test_bypass_rest*.py has a request of the same form.
 LONG = frozenset(
     {
         "insert to branch main", "delete all", "truncate", "column comment", "column order", "expiry property",
