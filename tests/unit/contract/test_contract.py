@@ -227,6 +227,8 @@ REFUSED_COMBINATIONS: list[tuple[list[tuple[str, Any]], str, str]] = [
     ([BY_DAY], "boundary.where", "a parameter day under parameters"),
     ([("boundary/partition", {"d": "${day}"})], "boundary.partition.d", "a parameter day under parameters"),
     ([DAY], "parameters.day", "a parameter that the boundary uses"),
+    ([DAY, ("boundary/where", "day == ${day}")], "boundary.where", ""),
+    ([DAY, ("boundary/where", "day = ${dya}")], "boundary.where", "a parameter dya under parameters"),
     ([DAY, BY_DAY, ("boundary/partition", {"d": "x-${day}"})], "boundary.partition.d", "a value, or one parameter"),
     ([DAY, BY_DAY, ("boundary/partition", {"d": "${day"})], "boundary.partition.d", "a value, or one parameter"),
     ([("boundary/columns", ["id", "id"])], "boundary.columns.1", "each column of the target once"),

@@ -236,7 +236,8 @@ class _ContractBuilder:
                 used.setdefault(value.name, ("boundary", "partition", column))
         for name in sorted(set(used) - declared):
             self._report(used[name], f"a parameter {name} under parameters", ", ".join(sorted(declared)) or "none")
-        for name in sorted(declared - set(used)):
+        # Only the first fault of a file is shown: a parameter may be unused because its use cannot be read.
+        for name in sorted(declared - set(used)) if not self.findings else ():
             path: KeyPath = ("parameters", name)
             position = self.parsed.key_position(path)
             self.findings.append(Finding(position, path, "a parameter that the boundary uses", "an unused parameter"))
