@@ -1,4 +1,4 @@
-"""Deletes metadata files that no pointer (the ledger's row of a table) ever named, and old ones that nobody needs.
+"""Deletes metadata files that no pointer (the ledger's row of a table) ever named, and old ones that are not needed.
 
 A document is the content of a metadata file. The table's metadata log names the newest documents, 100 by default
 (`write.metadata.previous-versions-max`). A document that the log names no more is deleted if `main` has changed since

@@ -233,7 +233,7 @@ def _is_missing(file: Path) -> bool:
 def _require_no_checkpoint(config: StewardConfig, expected: str, *, unless: Callable[[], bool] = lambda: False) -> None:
     """Raise if the outside checkpoint exists: a ledger is created before it, so the ledger is lost or misnamed.
 
-    `unless` is asked again then: another Steward may have created the ledger meanwhile.
+    If it exists, `unless` is called: another Steward may have created the ledger meanwhile.
     """
     outside = outside_file(config)
     with translate_errors("outside_checkpoint_unavailable", "the outside checkpoint"):

@@ -1,4 +1,4 @@
-"""A ledger that is missing or misnamed is not created anew while the outside checkpoint exists or cannot be read."""
+"""A ledger that is missing or misnamed is not created while the outside checkpoint exists or cannot be read."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ SAMPLE = (Role.PRODUCER, None)
         *((role, SMALL_EFFORT) for role in SAMPLE),
         *(pytest.param(role, EFFORT, marks=pytest.mark.long) for role in (*Role, None)),
     ],
-    ids=lambda each: "" if isinstance(each, Effort) else str(each or "nobody"),
+    ids=lambda each: "" if isinstance(each, Effort) else str(each or "no token"),
 )
 def test_the_service_keeps_to_its_openapi_document_with_every_token(
     tmp_path: Path, role: Role | None, effort: Effort

@@ -222,7 +222,7 @@ class Archive:
         """Hold the folder's lock, since several Stewards may share the folder.
 
         An object store has no lock, so Stewards write to it concurrently. They write equal tiles and envelopes, and
-        replace the checkpoint only if nobody has replaced it since they read it.
+        replace the checkpoint only if it is still the one that they read.
         """
         try:
             if isinstance(self._folder, ObjectPath):

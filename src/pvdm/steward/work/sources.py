@@ -103,7 +103,7 @@ class Sources:
         if manifest is not None:
             data = self._read_manifest(manifest)
             # The id is compared before the manifest is parsed, since another manifest may be invalid. The job is tried
-            # again after this error: somebody may put the pinned manifest back.
+            # again after this error: the pinned manifest may be put back.
             if workload.source_snapshot_id != str(manifest_snapshot_id(data)):
                 raise Code.SOURCE_UNREADABLE(
                     "the manifest of the source is not the one that the workload has pinned",

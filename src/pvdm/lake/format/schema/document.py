@@ -89,7 +89,7 @@ def parse_schema(node: Node) -> TableSchema:
     schema = TableSchema(
         schema_id,
         MappingProxyType(collector.fields),
-        # A short name that equals a full name stands for the field with the full name.
+        # A short name that equals a full name names the field with the full name.
         MappingProxyType({**collector.ids, **collector.short_ids, **collector.ids}),
         frozenset(identifiers),
         node.raw,
