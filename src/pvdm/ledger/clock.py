@@ -113,7 +113,7 @@ class LedgerClock:
         strictest = min(_list_bounds(newest_event, by_uptime, server_time_micros), default=_StartBound(host, host))
         start = host if host <= strictest.latest_micros else strictest.trusted_micros
         self._restart_at(start if newest_event is None else max(newest_event, start))
-        # The time that another clock showed at a jump which no operator has confirmed yet, or None.
+        # The time after a jump that no operator has confirmed yet, by the wall clock or the ledger; or None.
         self._jumped_to = None if host <= max(strictest.latest_micros, self._base) else host
         self.absence: Absence | None = None
         has_second_clock = by_uptime is not None or server_time_micros is not None
@@ -203,7 +203,7 @@ class LedgerClock:
     def _restart_at(self, micros: int) -> None:
         self._base = micros
         self._since = self._monotonic()  # what the monotonic clock showed at `_base`
-        self._gain = 0  # the most that another clock has gained on the monotonic clock since then
+        self._gain = 0  # the most that wall clock or ledger have gained on the monotonic clock since then
 
     def _extrapolate(self) -> int:
         """The time without another look at the wall clock. The caller holds the lock."""
@@ -213,12 +213,12 @@ class LedgerClock:
         return max(0, self._monotonic() - self._since)
 
     def _is_jump(self, seen: int) -> bool:
-        """Whether another clock, which shows `seen`, has gained too much. The caller holds the lock."""
+        """Whether the time `seen`, of the wall clock or the ledger, is a jump. The caller holds the lock."""
         elapsed = self._elapsed()
         return seen - self._base - elapsed > CLOCK_STEP_MAX_SECONDS * _MICROS + elapsed // _DRIFT_DIVISOR
 
     def _advance(self, seen: int) -> int:
-        """The new time, given the time `seen` on another clock. Raises `clock_jumped`. The caller holds the lock."""
+        """The new time by `seen`, the time of wall clock or ledger. Raises at a jump. The caller holds the lock."""
         elapsed = self._elapsed()
         ahead = seen - self._base - elapsed
         if self._is_jump(seen):

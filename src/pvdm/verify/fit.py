@@ -22,7 +22,7 @@ from pvdm.lake.read.scan import Scan, scan_batches
 from pvdm.model.chunk import ChunkDefinition
 from pvdm.model.contract import BoundContract, ChunkingBy, DataProductContract, ParameterRef, columns_read
 from pvdm.model.contract.types import map_columns
-from pvdm.model.filter.bind import column_type, require_bindable, require_spellable
+from pvdm.model.filter.bind import column_type, require_bindable, require_literal_type
 from pvdm.model.filter.claim import Claim
 from pvdm.model.filter.literal import parse_literal
 from pvdm.model.projection import content
@@ -107,13 +107,13 @@ def require_partition_fit(contract: DataProductContract, target: TableMetadata) 
         for name, value in declared:
             _, kind = types[name]
             if isinstance(value, ParameterRef):
-                require_spellable(value.name, parameters[value.name], name, kind)
+                require_literal_type(value.name, parameters[value.name], name, kind)
             elif value is not None:
                 parse_literal(value, kind)
 
 
 def require_partition_values(bound: BoundContract, target: TableMetadata) -> None:
-    """Refuse parameters by which a declared partition value is no value of the target's partition field."""
+    """Refuse parameters that give a declared partition a value which is not of its field's type."""
     types = declared_partition_fields(target, [name for name, _ in bound.partition])
     with _in_contract("boundary.partition", "give the parameters values of the partition field's type"):
         for name, text in bound.partition:

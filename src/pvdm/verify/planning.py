@@ -1,11 +1,11 @@
 """Plans the chunks of a workload, so that each row is in exactly one of them, and derives the workload's claim.
 
-A claim is the part of the target that an append reserves: a range of one column. A claim on a proved column of the
-target names the target's field id, and holds for any source. A claim on another column names the source and the
-column's id in the source (its name in a set of files), and cannot be compared with claims of another source.
+A claim is the part of the target that an append reserves: a range of one column. If the contract proves a target column
+that the claimed source column fills, the claim names the target's field id, and holds for any source. Otherwise it
+names the source and the column's id there (its name in a set of files), and cannot be compared with other sources'.
 
-A column that was dropped and added again has another id. Claims under the old id count as overlapping with new ones,
-since rows that were published under the old id show null under the new one.
+A column that was dropped and added again has another id. Its claims under the old id and under the new one count as
+overlapping, whatever their ranges: rows published under the old id no longer have the values that were claimed.
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ def _plan_by_range(column: str, bounds: tuple[str, ...], schema: Schema, most: i
             parts.append(ex.Compare(column, ex.Operator.GREATER_OR_EQUAL, _to_literal(lower, kind)))
         if upper is not None:
             parts.append(ex.Compare(column, ex.Operator.LESS, _to_literal(upper, kind)))
-        # For example `[10,20)`. Escaped values have no brackets or commas, so a bound that is an empty text is visible.
+        # For example `[10,20)`. `(,20)` has no lower bound; the lower bound of `[,20)` is an empty text.
         start = "(" if lower is None else f"[{escaped(lower)}"
         name = f"{start},{'' if upper is None else escaped(upper)})"
         where = _join_predicates(ex.And, parts) if parts else ex.IsNull(column, negated=True)

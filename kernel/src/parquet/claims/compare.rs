@@ -264,7 +264,7 @@ pub fn compare_sizes(
     headers: &[metadata::PageMetadata<'_>],
 ) -> Result<()> {
     if let Some(bytes) = declared.bytes {
-        let least = if headers.iter().any(is_counted_short) { 0 } else { unencoded_bytes(chunk, real) };
+        let least = if headers.iter().any(may_declare_too_few_bytes) { 0 } else { unencoded_bytes(chunk, real) };
         require_between(place, bytes, least, unencoded_bytes(chunk, real))?;
     }
     for (claim, declared, real) in [
@@ -280,7 +280,7 @@ pub fn compare_sizes(
 
 /// Whether the declared byte count may be too small. With delta encoding, PyArrow does not count values that are a
 /// prefix of the previous one. The count is for memory estimates, and no reader selects rows by it.
-pub fn is_counted_short(page: &metadata::PageMetadata<'_>) -> bool {
+pub fn may_declare_too_few_bytes(page: &metadata::PageMetadata<'_>) -> bool {
     page.encoding == DELTA_BYTE_ARRAY
 }
 

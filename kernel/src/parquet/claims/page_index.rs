@@ -2,7 +2,7 @@
 
 use crate::error::Result;
 use crate::parquet::claims::compare::{
-    ClaimPlace, compare_bound, compare_values, is_counted_short, join_pages, require_between, unencoded_bytes,
+    ClaimPlace, compare_bound, compare_values, may_declare_too_few_bytes, join_pages, require_between, unencoded_bytes,
 };
 use crate::parquet::claims::measure::{ChunkMeasure, PageMeasure};
 use crate::parquet::claims::metadata::{ColumnIndex, OffsetIndex, PageMetadata};
@@ -52,7 +52,7 @@ pub fn compare_offset_index(
     )?;
     for (at, (declared, (header, page))) in bytes.iter().zip(headers.iter().zip(&chunk.pages)).enumerate() {
         let real = unencoded_bytes(chunk, page);
-        let least = if is_counted_short(header) { 0 } else { real };
+        let least = if may_declare_too_few_bytes(header) { 0 } else { real };
         require_between(ClaimPlace { page: Some(at), ..whole_index }, *declared, least, real)?;
     }
     Ok(())
@@ -93,8 +93,8 @@ pub fn compare_column_index(column: &str, declared: &ColumnIndex<'_>, chunk: &Ch
     require_boundary_order(whole_index, declared, chunk.order)
 }
 
-/// Refuses a bound that is zero with the wrong sign. In statistics readers treat 0 and -0 as equal, but in the index
-/// Java orders -0 below 0.
+/// Refuses a bound that is zero with the wrong sign. Readers of statistics treat 0 and -0 as equal, but Java orders
+/// -0 below 0 in the index.
 fn require_sign_of_zero(
     place: ClaimPlace<'_>,
     claim: &str,

@@ -1,7 +1,7 @@
 """Circuit breakers: a server that does not answer is not called again for a while.
 
-A server may hang for longer than clients of the Steward, pvdm's service, wait, and the Steward has few threads. So
-after a call without an answer, other calls to this server fail at once for `OPEN_SECONDS`.
+The Steward has few threads, and its clients do not wait as long as a server may hang. So after a call without an
+answer, other calls to this server fail at once for `OPEN_SECONDS`.
 """
 
 from __future__ import annotations

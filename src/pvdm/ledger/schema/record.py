@@ -211,7 +211,7 @@ contracts: Final = schema.table(
     not_in_step_log=("body",),
 )
 
-# Approvals that begin or end a protection. `record/protections.py` explains `found_sha256`.
+# Approvals that begin or end a protection. `found_sha256`: the hash of the manifests of `main` at the protection.
 protections: Final = schema.table(
     "protections",
     schema.text_column("protection_id", ForeignKey("statements.statement_id"), primary_key=True),

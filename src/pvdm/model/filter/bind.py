@@ -41,13 +41,13 @@ def require_bindable(expression: ex.Expression, schema: Schema, parameters: Mapp
     def check_literal(literal: ex.Literal, column: str, data_type: Type) -> ex.BoundLiteral | ex.Parameter:
         if not isinstance(literal, ex.Parameter):
             return parse_typed(literal, column, data_type, {})
-        require_spellable(literal.name, parameters[literal.name], column, data_type)
+        require_literal_type(literal.name, parameters[literal.name], column, data_type)
         return literal
 
     _bind_with(expression, schema, check_literal)
 
 
-def require_spellable(parameter: str, given: Type, column: str, data_type: Type) -> None:
+def require_literal_type(parameter: str, given: Type, column: str, data_type: Type) -> None:
     """Refuse a parameter of type `given` if no value of that type is a literal of `data_type`, the column's type."""
     string = PrimitiveType(Kind.STRING)
     if given in (string, data_type) or data_type == string:

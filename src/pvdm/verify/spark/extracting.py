@@ -71,29 +71,29 @@ class _ExtractionReader:
     direct: Reader
 
     def redemptions(self, work: Work) -> int:
-        """The direct reader's number, plus one for every try of every Spark task. Spark runs one job for each side."""
+        """The direct reader's redemptions of the handle, and one for each try of a task. Each side is a Spark job."""
         return self.direct.redemptions(work) + 2 * TASK_TRIES_MAX * _count_tasks(self.spark)
 
     def read(self, work: Work, job_keys: JobKeys) -> ReadResult:
         """Read both sides. If the direct reader could not read a file, Spark reads nothing."""
-        direct = self.direct.read(work, job_keys)
-        files = published_files(direct.read)
-        if direct.staged is None or files is None:
-            return direct
+        result = self.direct.read(work, job_keys)
+        files = published_files(result.read)
+        if result.staged is None or files is None:
+            return result
         with job_folder(self.spark.settings.scratch, job_keys.job_id) as folder:
             staged = extract_staged(self.spark, work.inputs, files, folder, job_keys)
             intent = extract_intent(self.spark, work.inputs, folder, job_keys)
-        if not _agree(intent, direct.intent):
-            expected, got = f"{count_rows(direct.intent)} rows, as they were frozen", _rows_text(intent, direct.intent)
+        if not _agree(intent, result.intent):
+            expected, got = f"{count_rows(result.intent)} rows, as they were frozen", _rows_text(intent, result.intent)
             raise Code.SOURCE_UNREADABLE(reason="extraction_source_differs", expected=expected, got=got)
-        differing = () if _agree(staged, direct.staged) else (_difference_finding(staged, direct.staged),)
+        differing = () if _agree(staged, result.staged) else (_difference_finding(staged, result.staged),)
         changed = tuple(self._versions_changed(work))
-        return ReadResult(direct.read, staged, intent, (*differing, *changed), self.spark.application.versions())
+        return ReadResult(result.read, staged, intent, (*differing, *changed), self.spark.application.versions())
 
     def _versions_changed(self, work: Work) -> Iterator[Finding]:
         """Findings for files whose version changed while Spark read them: Spark's reader knows no versions."""
         if work.store_copy is not None:
-            return
+            return  # Spark read the Steward's copies
         for item in work.staged:
             if item.frozen.version is None:
                 continue
@@ -149,8 +149,8 @@ def _extract_reports(
 ) -> list[Report]:
     common = Common.for_tasks(inputs, spark.endpoint_of(job_keys.job_id, job_keys.handle)).to_bytes()
     message = selection.to_bytes()
-    refused, encrypted = spark.application.extract(job_keys.job_id, common, message, table)
-    return open_reports(refused, encrypted, [hash_task(common, message)] * len(encrypted), job_keys)
+    refusals, encrypted = spark.application.extract(job_keys.job_id, common, message, table)
+    return open_reports(refusals, encrypted, [hash_task(common, message)] * len(encrypted), job_keys)
 
 
 @contextlib.contextmanager

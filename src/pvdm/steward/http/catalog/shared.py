@@ -63,7 +63,7 @@ def json_body(request: Request) -> Node:
 
 
 def requested_table(request: Request) -> tuple[Catalog, Grant, Levels, str]:
-    """The catalog, the caller's grant, the table's namespace and its name, for routes that FastAPI does not call."""
+    """The catalog, the caller's grant, the table's namespace and its name, for routes without FastAPI's injection."""
     notary, grant = notary_of(request), grant_of(request)
     levels = parse_levels(decode_name(request.path_params["namespace"]))
     return notary.catalog, grant, levels, require_name(decode_name(request.path_params["table"]), "the table's name")
@@ -115,7 +115,7 @@ class IdempotentCall:
     grant: Grant
 
     def respond(self, work: Callable[[RequestKey | None], Response], respond_again: RespondAgain) -> Response:
-        """Do the work and return its response. For a repetition, even a concurrent one, call only `respond_again`."""
+        """Do the work and return its response. If it was done before, return the response of `respond_again`."""
         key = self._idempotency_key()
         response = work(None) if key is None else self._work_once(key, work, respond_again)
         with failures_mean_state_unknown():  # the work is done
@@ -166,7 +166,7 @@ CallPart: TypeAlias = Annotated[IdempotentCall, Depends(_call)]
 
 
 def responder_from_pointer(respond: Callable[[Sequence[Json]], Response]) -> RespondAgain:
-    """A function that answers a repetition: `respond` gets the one pointer (metadata file) that the first call set."""
+    """Make a `RespondAgain` that calls `respond` with the pointer (a JSON array) which the first request set."""
 
     def respond_again(facts: Mapping[str, object]) -> Response:
         pointers = facts.get("pointers")
