@@ -12,9 +12,9 @@ const DIGITS_MAX_64: u8 = 18;
 /// Every decimal with at most this many digits fits 32 bits.
 const DIGITS_MAX_32: u8 = 9;
 
-/// Returns the file's fields, with types that are faster to decode where the canonical cells stay the same. `shape`
-/// says where the table's fields (`wanted`) are in the `file`. `has_dictionary` says whether all pages of a leaf use a
-/// small dictionary, and `is_inspected` whether anything but a digest reads a column's values.
+/// Returns the file's fields, with faster types to decode where the canonical bytes of the values stay the same.
+/// `shape` says where the table's fields (`wanted`) are in the `file`. `has_dictionary` says whether all pages of a leaf
+/// use a small dictionary, and `is_inspected` whether anything but a digest reads a column's values.
 pub fn choose_decode_types(
     (wanted, shape, file): (&[Field], &Shape, &Fields),
     columns: &SchemaDescriptor,
@@ -39,7 +39,7 @@ pub fn choose_decode_types(
             }
             _ => match narrow_decimal(field, &file[at], column.physical_type()) {
                 Some(kind @ DataType::Decimal64(_, _)) => kind,
-                _ => continue,
+                _ => continue, // only `dictionary_columns` narrows decimals to 32 bits
             },
         };
         fields[at] = file[at].as_ref().clone().with_data_type(kind).into();
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_decimal_of_fewer_digits_than_the_schema_says_comes_plainly_in_batches() {
+    fn a_stored_column_keeps_the_type_of_decimals_with_fewer_digits_than_the_schema_has() {
         let data = file(WriterProperties::builder(), town);
         let request = format!(r#"{{"schema":{},"stored":[3]}}"#, SCHEMA.replace("(15,2)", "(16,2)"));
         let batch = ParquetFile::open(data, &request).unwrap().batches().unwrap().next().unwrap().unwrap();

@@ -7,7 +7,7 @@ use crate::parquet::arrow_fields::count_leaves;
 use crate::parquet::claims::pages::{MeasuredPages, SharedMeasure};
 use crate::parquet::claims::row_indices::RowIndices;
 use crate::parquet::decode_types::narrow_decimal;
-use crate::parquet::format::pages::largest_dictionary_page;
+use crate::parquet::format::pages::most_values_in_coded_page;
 use crate::parquet::resolve::Shape;
 use crate::parquet::source_indices::SourceIndices;
 use arrow_array::{Array, ArrayRef, DictionaryArray, RecordBatch, StructArray, make_array};
@@ -58,7 +58,8 @@ pub fn find_dictionary_columns(
         let Some(kind) = choose_value_type(field, &file[at], &column) else { continue };
         let Some(width) = kind.primitive_width() else { continue };
         // A dictionary is encoded as a whole only for a batch with at least as many rows as the dictionary has values.
-        let Some(largest) = largest_dictionary_page(data, group.column(leaf), batch_rows.saturating_mul(width)) else {
+        let Some(largest) = most_values_in_coded_page(data, group.column(leaf), batch_rows.saturating_mul(width))
+        else {
             continue;
         };
         kept += largest + batch_rows as u64;

@@ -100,11 +100,11 @@ mod tests {
     }
 
     fn file() -> Fields {
-        let tags = field("tags", 5, DataType::List(Arc::new(place_inside(6))));
+        let tags = field("tags", 5, DataType::List(Arc::new(tag_element(6))));
         vec![field("id", 1, DataType::Int64), place(), tags, field("last", 9, DataType::Int64)].into()
     }
 
-    fn place_inside(id: i32) -> ArrowField {
+    fn tag_element(id: i32) -> ArrowField {
         let inner = vec![field("a", 7, DataType::Utf8), field("b", 8, DataType::Int32)];
         field("element", id, DataType::Struct(inner.into()))
     }

@@ -108,7 +108,7 @@ class ClientStorage:
     def _session(self, access: SessionAccess) -> VendedCredentials:
         """A session of the store with at least half of its lifetime left. Grants with the same access share it."""
         if self.settings is None or self.vending is None:
-            raise AssertionError("called only if credentials are vended")
+            raise AssertionError("called for a response without credentials")
         lifetime, found = self.vending.lifetime_seconds, self._sessions.get(access)
         if found is not None and found.ends_seconds - time.time() > lifetime / 2:
             return found

@@ -161,10 +161,10 @@ class UpstreamTarget:
     def settle(self, publication: AnnouncedPublication) -> PublishedSnapshot | None:
         """The published snapshot if `main` shows it; None if it certainly never will.
 
-        Nothing is sent twice. If the publication is not visible, a fence makes it impossible: its request requires that
-        this ref does not exist. Only then does the ledger release it. Raises `upstream_contradicts` if the table
-        has the snapshot, but not in `main` as it was sent. If the result cannot be found out, the announcement stays
-        open, and this raises `upstream_unknown`.
+        Nothing is sent twice. If the publication is not visible, this creates a fence: a ref that must not exist when
+        the publication's request arrives, so a late request fails. Only then does the ledger release the publication.
+        Raises `upstream_contradicts` if the table has the snapshot, but not in `main` as it was sent. If the result
+        cannot be found out, the announcement stays open, and this raises `upstream_unknown`.
         """
         changes = LedgerChanges.from_text(publication.order_text)
         last_error: PvdmError | None = None
@@ -202,7 +202,7 @@ class UpstreamTarget:
             now_ms=max(self._clock.now_micros() // 1_000, base.metadata.last_updated_ms),
             previous_location=base.row.pointer.location,
         )
-        made.permit(after, after.to_bytes())
+        made.permit(after, after.to_bytes())  # raises if a check fails; an upstream takes no permit
         publication = self._announce(base, after, in_transaction)
         _IN_PROGRESS.add(publication.announced_id)
         try:

@@ -195,7 +195,7 @@ class Upstreams:
             return tables.create(unit, new)
 
         if self._clock is None:
-            raise AssertionError("a read through new connections adds no table")
+            raise AssertionError("the read through new connections added a table")
         return self._ledger.transact(work, at_micros=self._clock.now_micros())
 
     def _require_place(self, mount: Mount, seen: UpstreamState) -> None:

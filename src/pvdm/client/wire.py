@@ -188,7 +188,7 @@ class Wire:
     def token(self) -> AccessToken:
         """The token that the next request carries."""
         if self.tokens is None:
-            raise AssertionError("a client without a token has no identity")
+            raise AssertionError("the client has no token, and so no identity")
         return self.tokens.current()[0]
 
     def _renew(self, token_number: int) -> bool:

@@ -137,7 +137,7 @@ def scalar_cell(kind: Type, value: Any, mode: Mode) -> bytes:
             return frame(Tag.FIXED, value)
         case GeoType(_, algorithm):
             return frame(Tag.GEOMETRY if algorithm is None else Tag.GEOGRAPHY, value)
-    raise AssertionError(f"{kind} has parts, or no value but null")
+    raise AssertionError(f"{kind} has parts, or only null as a value")
 
 
 def decimal_text(unscaled: int, scale: int) -> bytes:

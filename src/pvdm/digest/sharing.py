@@ -11,7 +11,7 @@ _T = TypeVar("_T")
 _Result = TypeVar("_Result")
 
 _WAIT_SECONDS: Final = 1.0
-"""How long the main thread waits at once. A signal that arrives just before a wait is handled after the wait."""
+"""The length of one wait of the main thread. A signal that arrives just before a wait is handled after it."""
 
 
 def share(pieces: Iterable[_T], workers: Sequence[Callable[[_T], None]]) -> None:

@@ -116,7 +116,7 @@ def _find_workload_statement(unit: Unit, workload_id: str) -> LoggedEnvelope:
         found = statements.get(unit, statement_id)
         if read_unchecked(found.envelope, WorkloadStatement).workload_id == workload_id:
             return to_logged_envelope(found)
-    raise AssertionError("a workload whose chunks were published together has a statement")
+    raise AssertionError("the workload's chunks were published together, but it has no statement")
 
 
 def _refuse_receipt(published: PublishedSnapshot) -> NoReturn:

@@ -153,7 +153,7 @@ class Story:
     def submit_unsigned_override(self) -> SceneResult:
         """Submit an unsigned override of the last FAIL with an operator's token."""
         if self.fail_proof_id is None:
-            raise AssertionError("an earlier scene must have ended with a FAIL proof")
+            raise AssertionError("no earlier scene has ended with a FAIL proof")
         envelope = make_unsigned_override(self.lake.steward, self.fail_proof_id)
         return self._expect_refusal(lambda: self.lake.steward.submit_override(envelope))
 

@@ -149,7 +149,7 @@ class Intent:
         mapped_columns = {each.source for each in self._mapped}
         widened = {each.source for each in self._mapped if each.type != schema.column(each.source).type}
         filtered = set(columns_of(self._where))
-        # `stored` columns are only digested, so they may keep the file's encoding; `columns` are shown, so may not.
+        # Columns that are only digested may keep the file's encoding. The caller shows `columns`, so those are decoded.
         stored = mapped_columns - widened - filtered if columns is None else ()
         self._source = source.select(mapped_columns | filtered, stored=stored)
 
@@ -204,7 +204,7 @@ def _find_files(source: PinnedSource, locations: Sequence[str]) -> tuple[ScanFil
 def _may_match(partitions: pa.RecordBatch, where: Expression) -> Any:
     """For each file (a row of `partitions`): whether the filter can be true for one of its rows.
 
-    A part of the filter over other columns than the partition's counts as true.
+    A part of the filter that uses a column outside the partition is taken as true.
     """
     if set(columns_of(where)) <= set(partitions.schema.names):
         return pc.fill_null(compute_mask(partitions, where), False)

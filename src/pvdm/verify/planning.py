@@ -133,7 +133,7 @@ def _text_for_id(value: _ChunkValue) -> str:
 def _to_literal(text: str, kind: Type) -> ex.Text | ex.Number | ex.Boolean:
     literal = canonical_literal(parse_literal(text, kind), kind)
     if literal is None:
-        raise AssertionError("the text was made from a literal")
+        raise AssertionError("the text is no literal, but was made from one")
     return literal
 
 

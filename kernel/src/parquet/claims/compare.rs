@@ -1,5 +1,5 @@
-//! Compares a column chunk's claims with its measure. Counts and bounds of numbers must be exact. Bounds of bytes may
-//! be truncated.
+//! Compares what a file's metadata declares about a column chunk (its *claims*) with what its pages contain (its
+//! *measure*). Counts and bounds of numbers must be exact. Bounds of bytes may be truncated.
 
 use crate::error::{Fault, Result};
 use crate::parquet::claims::measure::{ChunkMeasure, PageMeasure};

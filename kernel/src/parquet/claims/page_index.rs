@@ -2,7 +2,7 @@
 
 use crate::error::Result;
 use crate::parquet::claims::compare::{
-    ClaimPlace, compare_bound, compare_values, may_declare_too_few_bytes, join_pages, require_between, unencoded_bytes,
+    ClaimPlace, compare_bound, compare_values, join_pages, may_declare_too_few_bytes, require_between, unencoded_bytes,
 };
 use crate::parquet::claims::measure::{ChunkMeasure, PageMeasure};
 use crate::parquet::claims::metadata::{ColumnIndex, OffsetIndex, PageMetadata};

@@ -148,12 +148,12 @@ fn split_prefixed(data: &[u8], max_level: i16) -> Option<(&[u8], &[u8])> {
 
 /// Whether a column chunk has a small dictionary, and every page uses it.
 pub fn has_small_dictionary(data: &Bytes, column: &ColumnChunkMetaData) -> bool {
-    largest_dictionary_page(data, column, SMALL_DICTIONARY_BYTES).is_some()
+    most_values_in_coded_page(data, column, SMALL_DICTIONARY_BYTES).is_some()
 }
 
-/// The most values in any page of a column chunk. Returns `None` unless every page uses a dictionary of at most
-/// `most_bytes` bytes.
-pub fn largest_dictionary_page(data: &Bytes, column: &ColumnChunkMetaData, most_bytes: usize) -> Option<u64> {
+/// The most values in any data page of a column chunk. Returns `None` unless a dictionary of at most `most_bytes` bytes
+/// codes the values of every page.
+pub fn most_values_in_coded_page(data: &Bytes, column: &ColumnChunkMetaData, most_bytes: usize) -> Option<u64> {
     let (mut at, end) = (chunk_start(column), chunk_end(data, column)?);
     let (mut has_dictionary, mut values) = (false, 0);
     while at < end {

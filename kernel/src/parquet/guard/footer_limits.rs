@@ -201,7 +201,7 @@ fn estimate_row_bytes(data: &Bytes, group: &RowGroupMetaData) -> Result<u64> {
     }
     let mut row = 0_u64;
     for (column, width) in group.columns().iter().zip(widths) {
-        // All elements may be in one row. If they fit into memory together, the pages need not be scanned.
+        // In the worst case one row has all elements. If even that row fits into memory, the average is enough.
         let values = if nested > PAGES_MAX_BYTES && column.column_descr().max_rep_level() > 0 {
             longest_row(data, group, column)?
         } else {

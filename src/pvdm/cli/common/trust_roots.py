@@ -125,7 +125,7 @@ class TrustOptions:
         if self.root_file is not None:
             return verify_trust(self.root_file, pin=self.pin, at=self.at, seen=self.seen)
         if client is None:
-            raise AssertionError("a command without a Steward requires --trust-root")
+            raise AssertionError("the command has neither a Steward nor --trust-root")
         chain = client.trust_root().chain
         return verify_trust(chain, pin=self.pin, at=self.at, seen=self.seen, unpinned_notice=_STEWARDS_ROOT_NOTICE)
 

@@ -196,7 +196,7 @@ def _merge(known: tuple[Field, ...], more: Iterable[Field]) -> tuple[Field, ...]
         elif isinstance(same.type, StructType) and isinstance(field.type, StructType):
             fields[field.field_id] = replace(same, type=StructType(_merge(same.type.fields, field.type.fields)))
         else:
-            raise AssertionError("each id is looked up once")
+            raise AssertionError("the id was looked up before")
     return tuple(fields.values())
 
 
@@ -247,7 +247,7 @@ def _pair(number: Array, column: Array, values: Array) -> Array:
 def _next_keys(batches: Iterator[pa.RecordBatch], rows: int) -> pa.RecordBatch:
     batch = next(batches, None)
     if batch is None or batch.num_rows != rows:
-        raise AssertionError("a file is read in the same batches each time")
+        raise AssertionError("the second read of the file has other batches than the first")
     return batch
 
 

@@ -40,7 +40,7 @@ def as_models(requirements: Sequence[Json], updates: Sequence[Json]) -> Commit:
 
 
 def require_lossless(before: TableMetadata, after: TableMetadata) -> None:
-    """Raise with the name of the first part of the table's document that is missing or changed in `after`."""
+    """Raise with the name of the first part of the document `before` that the types lost, so that `after` lacks it."""
     parts: tuple[tuple[str, Callable[[TableMetadata], Json]], ...] = (
         ("table", structure_of),
         ("snapshots", lambda table: [each.raw for each in table.snapshots]),

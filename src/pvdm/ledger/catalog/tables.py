@@ -270,7 +270,7 @@ def swap(unit: Unit, judged: TableRow, to: Pointer, *, location: str | None = No
     )
     if changed != 1:
         require_unchanged(unit, judged)
-        raise AssertionError("an unchanged row can be swapped")
+        raise AssertionError("the row is unchanged, but was not swapped")
     return after
 
 

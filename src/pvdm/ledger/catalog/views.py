@@ -142,7 +142,7 @@ def _require_free(unit: Unit, namespace_id: str, name: str) -> None:
 def _get(unit: Unit, view_id: str) -> ViewRow:
     row = unit.find(views, view_id=view_id)
     if row is None:
-        raise AssertionError("called after this transaction has written the row")
+        raise AssertionError("this transaction has written the row, but cannot find it")
     return _to_view(row)
 
 

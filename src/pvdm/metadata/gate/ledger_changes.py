@@ -110,5 +110,5 @@ def _parse_claim(value: Value) -> Claim | None:
 
 def _require_list(value: Value) -> Sequence[Value]:
     if not isinstance(value, list | tuple):
-        raise AssertionError("stored ledger changes have lists where `to_text` writes lists")
+        raise AssertionError("the stored ledger changes have another value where `to_text` writes a list")
     return value

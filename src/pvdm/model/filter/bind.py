@@ -129,7 +129,7 @@ def parse_typed(literal: ex.Literal, column: str, data_type: Type, parameters: M
     """The literal or parameter value in the column's type. Raises if it is malformed or the parameter has no value."""
     match literal:
         case ex.BoundLiteral():
-            raise AssertionError("a bound filter is not bound again")
+            raise AssertionError("the filter is bound already")
         case ex.Parameter(name):
             if name not in parameters:
                 got = ", ".join(sorted(parameters)) or "none"
@@ -143,7 +143,7 @@ def parse_typed(literal: ex.Literal, column: str, data_type: Type, parameters: M
     value = parse_literal(text, data_type)
     spelling = canonical_literal(value, data_type)
     if spelling is None:
-        raise AssertionError("a parsed literal has a canonical text")
+        raise AssertionError("the parsed literal has no canonical text")
     return ex.BoundLiteral(value, spelling, data_type)
 
 

@@ -43,7 +43,7 @@ def read_claim(
     null = Claim.value(column, column_type, None)  # raises for a column whose type has no single order
     found = _find_extent(where, column, cut)
     if found is None or not found.is_bounded:
-        raise AssertionError("a contract whose filter does not bound its claim is refused")
+        raise AssertionError("the filter does not bound the claim, but the contract was accepted")
     lower, upper = found.lower, found.upper
     if lower is None or upper is None:
         return null
@@ -164,7 +164,7 @@ def _to_claim_value(value: ex.LiteralValue) -> ClaimValue:
             whole = int("".join(map(str, digits)))
             return -whole if sign else whole
         case float():
-            raise AssertionError("a float column cannot be claimed")
+            raise AssertionError("the claim is of a float column, but the contract was accepted")
         case _:
             return value
 

@@ -84,7 +84,7 @@ Literal = Text | Number | Boolean | Parameter | BoundLiteral
 def require_typed(literal: Literal) -> BoundLiteral:
     """The literal of a bound filter."""
     if not isinstance(literal, BoundLiteral):
-        raise AssertionError("a filter is bound before it is used")
+        raise AssertionError("the filter is used, but is not bound")
     return literal
 
 
@@ -180,7 +180,7 @@ class _Junction:
 
     def __post_init__(self) -> None:
         if len(self.parts) < 2:
-            raise AssertionError("`and` and `or` join at least two parts")
+            raise AssertionError("`and` or `or` has fewer than two parts")
 
     def __str__(self) -> str:
         return f" {self.word} ".join(map(_parenthesize, self.parts))

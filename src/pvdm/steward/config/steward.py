@@ -284,7 +284,7 @@ def _make_catalog_config(parsed: _ConfigFile, folder: Path) -> CatalogConfig:
     upstreams = sections.make_upstream_configs(section.upstreams, folder, vends=vends)
     config = CatalogConfig(str(warehouse), _parse_place(section.metadata, folder), section.name, vault, upstreams)
     own_folders = {"metadata": parse_location(str(config.metadata)), "vault": parse_location(str(config.vault))}
-    _require_one_store({"warehouse": warehouse, **own_folders}, parsed.s3)
+    _require_described_store({"warehouse": warehouse, **own_folders}, parsed.s3)
     for name, folder_location in own_folders.items():
         if warehouse.overlaps(folder_location):
             message = "producers write in the warehouse, so the catalog's own files cannot lie there"
@@ -295,8 +295,8 @@ def _make_catalog_config(parsed: _ConfigFile, folder: Path) -> CatalogConfig:
     return config
 
 
-def _require_one_store(locations: dict[str, Location], s3: _S3 | None) -> None:
-    """Require one kind of store for all locations, since a table's reader reads the manifests in the vault too."""
+def _require_described_store(locations: dict[str, Location], s3: _S3 | None) -> None:
+    """Require one kind of store for all locations, since readers read table and vault; for S3, require `[s3]` too."""
     schemes = {location.scheme for location in locations.values()}
     if not schemes <= {"file", "s3"} or len(schemes) > 1:
         raise Code.CONFIG_INVALID(
@@ -315,7 +315,7 @@ def _object_location(text: str, s3: _S3 | None) -> Location | None:
     if not _OBJECT_STORE_URL.match(text):
         return None
     location = parse_location(text)
-    _require_one_store({"location": location}, s3)
+    _require_described_store({"location": location}, s3)
     return location
 
 

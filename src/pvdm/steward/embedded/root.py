@@ -106,7 +106,7 @@ def _epoch_keys(notary: Notary, epoch: Epoch, since: int, until: int) -> list[Tr
     """The keys with which the epoch signs statements and checkpoints, as the trust root names them."""
     signing, log = epoch.key(KeyRole.SIGNING).public, epoch.key(KeyRole.LOG).public
     if signing is None or log is None:
-        raise AssertionError("signing and log keys have a public half")
+        raise AssertionError("a signing or log key has no public half")
     return [
         TrustedKey(signing, notary.config.notary, (RootRole.NOTARY,), (epoch.number,), since, until),
         TrustedKey(log, notary.config.origin, (RootRole.LOG,), (), since, until),

@@ -225,7 +225,7 @@ class Jobs:
                 self._finish(job, JobState.FAILED, error)
         else:
             if job.kind in (JobKind.VERIFY, JobKind.PUBLISH) and self._has_work(job):
-                raise AssertionError("a job that is done has moved its attempt")
+                raise AssertionError("the job ended without an error, but its attempt is in the same state")
             if job.kind is not JobKind.SETTLE:  # SETTLE runs often and logs its own failures
                 log_event("job_done", **self._describe(job))
             self._finish(job, None, None)

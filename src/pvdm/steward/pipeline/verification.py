@@ -191,7 +191,7 @@ class Verification:
             planned = chunks.find(unit, attempt.workload_id, attempt.chunk_id)
             table = table_ref(unit, catalog.name, row)
         if planned is None:
-            raise AssertionError("an attempt is at a chunk of its plan")
+            raise AssertionError("the attempt's chunk is not in the plan")
         with translate_table_errors():
             metadata = catalog.states.load_newest(row).metadata
         staged = None if attempt.staged_snapshot_id is None else int(attempt.staged_snapshot_id)

@@ -174,7 +174,7 @@ def _verify(
         }:
             fingerprint = fingerprints.get(attestation.projection.value)
         case _:
-            raise AssertionError("a stored request has a source, a mode and fingerprints")
+            raise AssertionError("the stored request lacks its source, mode or fingerprints")
     wanted = RequiredAttestation(
         attestors=(challenge.attestor,),
         catalog=catalog,

@@ -215,7 +215,7 @@ class Archive:
                 # In an object store, which has no lock, another Steward may replace the checkpoint first.
                 if error.code != Code.FILE_OVERTAKEN or tries_left == 0:
                     raise
-        raise AssertionError("the last try raises")
+        raise AssertionError("unreachable: the last try raises")
 
     @contextlib.contextmanager
     def _lock_folder(self) -> Iterator[None]:

@@ -291,5 +291,5 @@ def levels_of(unit: Unit, row: TableRow) -> Levels:
     """The levels of a table's namespace."""
     found = namespaces.find_by_id(unit, row.namespace_id)
     if found is None:
-        raise AssertionError("a table that exists is in a namespace that exists")
+        raise AssertionError("the table exists, but its namespace does not")
     return found.levels

@@ -62,7 +62,7 @@ class KmsHome:
 
     def drop(self, entry: KeyEntry) -> None:
         """Let KMS delete the key after its shortest waiting time."""
-        # The bare id is enough: the key was just created in this account.
+        # Only new keys that are not needed are dropped. They are in this account, so the id without the ARN is enough.
         key_id = entry.reference.rpartition("/")[2]
         self._call(self._client.schedule_key_deletion, KeyId=key_id, PendingWindowInDays=_DELETION_DAYS)
 

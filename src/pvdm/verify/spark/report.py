@@ -64,7 +64,7 @@ class JobCipher:
         """The access to a store, on a worker that has the job's keys."""
         config = parse(self.decrypt(encrypted, _STORE_LABEL), size_max_bytes=_STORE_MAX_BYTES)
         if not isinstance(config, dict):
-            raise AssertionError("`encrypt_store` writes an object")
+            raise AssertionError("`encrypt_store` has not written an object")
         return {str(name): str(config[name]) for name in config}
 
     def decrypt(self, encrypted: bytes, bound: bytes) -> bytes:

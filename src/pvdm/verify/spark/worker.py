@@ -116,7 +116,7 @@ def redeem(endpoint: KeyEndpoint, worker: str) -> Keys:
             if answer.status_code not in (429, 503) or number == REDEEM_TRIES_MAX:
                 raise _refusal_error(answer)
         time.sleep(number)  # seconds, one more after each try
-    raise AssertionError("the last try returns or raises")
+    raise AssertionError("unreachable: the last try returns or raises")
 
 
 def _parse_keys(answer: dict[str, object]) -> Keys:

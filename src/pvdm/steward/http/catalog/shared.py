@@ -171,7 +171,7 @@ def responder_from_pointer(respond: Callable[[Sequence[Json]], Response]) -> Res
     def respond_again(facts: Mapping[str, object]) -> Response:
         pointers = facts.get("pointers")
         if not isinstance(pointers, list) or len(pointers) != 1:
-            raise AssertionError("a change of one table or view stores one pointer")
+            raise AssertionError("the change of one table or view has not stored one pointer")
         return respond(pointers[0])
 
     return respond_again
