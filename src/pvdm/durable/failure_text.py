@@ -34,12 +34,11 @@ from pvdm.model.located import (
     first_keys,
 )
 from pvdm.model.printable import utc_time
-from pvdm.model.statements.verdict import FailureClass
+from pvdm.model.statements.verdict import BOUNDARY_CODES, FailureClass
 from pvdm.model.states import ROLLED_BACK_MAX, AttemptState
 
 _FAILED: Final = Code.VERIFICATION_FAILED
 _MAIN_CHANGED: Final = frozenset({"boundary_moved", "deletes_newer"})  # codes of findings
-_BOUNDARY_UNCLEAR: Final = frozenset({"boundary_unclear", "partition_unknown"})
 _BOUNDARY_UNCLEAR_HINT: Final = (
     "the table's partition specs do not tell which files the contract's partition replaces, so a change of the job "
     "does not help; an operator rewrites the older files or migrates the contract"
@@ -90,7 +89,7 @@ def _other_cause_hint(attempt: AttemptView) -> str | None:
     """The hint if the job may be right: `main` has changed where it overwrites rows, or the gate refused. Else None."""
     if attempt.findings and all(each.code in _MAIN_CHANGED for each in attempt.findings):
         return _MAIN_CHANGED_HINT
-    if attempt.findings and all(each.code in _BOUNDARY_UNCLEAR for each in attempt.findings):
+    if attempt.findings and all(each.code in BOUNDARY_CODES for each in attempt.findings):
         return _BOUNDARY_UNCLEAR_HINT
     return None if attempt.refusal is None or attempt.refusal.code == _FAILED else attempt.refusal.hint
 

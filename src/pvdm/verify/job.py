@@ -17,7 +17,7 @@ from pvdm.model.located import WrongRows
 from pvdm.model.projection import ProjectionName
 from pvdm.model.statements.core import ExtractionPath
 from pvdm.model.statements.proof import Storage
-from pvdm.model.statements.verdict import FailureClass
+from pvdm.model.statements.verdict import BOUNDARY_CODES, FailureClass
 from pvdm.trust.keys.context import AttemptContext
 from pvdm.trust.keys.handles import HANDLE_REDEMPTIONS_MAX, Handles
 from pvdm.trust.keys.service import KeyService
@@ -28,7 +28,7 @@ from pvdm.verify.locate import LocateLimits, locate
 from pvdm.verify.readers import JobInputs, JobKeys, Reader, SourceItem, StagedItem, ThreadReader, Work
 from pvdm.verify.source import translate_read_errors
 from pvdm.verify.spark.extracting import SparkExtraction, require_extraction
-from pvdm.verify.staged import BOUNDARY_CODES, Rules, StagedFiles, find_changed_base, read_staged
+from pvdm.verify.staged import Rules, StagedFiles, find_changed_base, read_staged
 from pvdm.verify.verdict import Digests, VerificationResult, VerifyJob, conclude
 
 __all__ = ["ClusterReader", "Tools", "VerificationResult", "VerifyJob", "verify"]

@@ -32,8 +32,6 @@ from pvdm.verify.findings import Finding
 # Hadoop cannot open a name with a colon. Stars, brackets and braces are patterns. Some engines cut spaces at the ends.
 # DataFusion and Polars decode percent signs as in URLs, so they open another file than the listed one.
 _UNSAFE_NAME: Final = re.compile(r"""[:*\[\]{}<>|^`"'\\%]|^\s|\s$|[^\S ]""")
-# Raised below, and no retry solves them: the partition spec does not tell which files lie in the declared partition.
-BOUNDARY_CODES: Final = frozenset({Code.BOUNDARY_UNCLEAR, Code.PARTITION_UNKNOWN})
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,8 @@ import re
 from pathlib import Path
 
 from pvdm.errors import Code
-from pvdm.model.statements.verdict import FailureClass
+from pvdm.model.statements.verdict import BOUNDARY_CODES, FailureClass
 from pvdm.verify.observed import failure_class_of
-from pvdm.verify.staged import BOUNDARY_CODES
 from tests.unit.test_errors_doc import CODES, RUST, calls, is_registered, registered_kinds, sources
 
 ROOT = Path(__file__).parents[3]

@@ -45,13 +45,14 @@ from pvdm.model.filter.claim import Claim
 from pvdm.model.projection import ProjectionName
 from pvdm.model.statements.core import AddedFile, Operation, ProofCore
 from pvdm.model.statements.proof import Storage
+from pvdm.model.statements.verdict import BOUNDARY_CODES
 from pvdm.model.states import NonceState, WorkloadState
 from pvdm.trust.bundle import log_checker
 from pvdm.trust.log.entry import LogEntry
 from pvdm.trust.refusal import refuse_input_errors, refused, require_same
 from pvdm.trust.verify import VerifiedProof
 from pvdm.verify.fetch import Files, describe_bytes
-from pvdm.verify.staged import BOUNDARY_CODES, ancestor_ids
+from pvdm.verify.staged import ancestor_ids
 
 FORMATS: Final = (2, 3)  # versions of the Iceberg table format
 REHASH_THREADS_MAX: Final = 4

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum, StrEnum
+from typing import Final
 
+from pvdm.errors import Code
 from pvdm.model.codec import Document
 from pvdm.model.fields import inconsistent, invalid
+
+# Codes of findings that no retry solves: the partition spec does not tell which files lie in the declared partition.
+BOUNDARY_CODES: Final = frozenset({Code.BOUNDARY_UNCLEAR, Code.PARTITION_UNKNOWN})
 
 
 class Outcome(StrEnum):
