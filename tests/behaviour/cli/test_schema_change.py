@@ -14,6 +14,7 @@ import httpx
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyiceberg.catalog.rest import RestCatalog
 
 from pvdm.lake.paths import parse_location
 from pvdm.lake.read.entries import live_entries
@@ -25,6 +26,7 @@ from tests.support.steward.shop import ROWS, Disk, Row, Shop, contract, shop_at,
 PAGE = (Path(__file__).parents[3] / "docs" / "schema-changes.md").read_text("utf-8")
 COMMANDS = re.findall(r"^\$ pvdm (.*)$", PAGE, re.MULTILINE)
 SOURCE_STEP = "ALTER TABLE lake.raw.orders ADD COLUMN channel string"
+PYICEBERG_STEP = re.findall(r"^```python\n(from pyiceberg.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 TABLE = "sales.orders"
 PARAMETERS = "parameters:\n  date:\n    type: date"
 DAILY = contract(TABLE, PARAMETERS, where="day = ${date}", claim="{column: day}")
@@ -162,3 +164,12 @@ def test_the_error_for_a_source_with_a_column_that_the_target_lacks_says_what_to
     migrate(shop)
     code, output = run(shop, job, "early", FIRST, with_channel(ROWS[:2], None))
     assert code == 0, output
+
+
+def test_pyiceberg_adds_the_column_to_the_source_as_the_page_shows(shop: Shop) -> None:
+    token = shop.steward.token_for(Role.PRODUCER).text
+    catalog = RestCatalog("lake", uri=f"{shop.steward.url}/catalog", token=token)
+    (step,) = PYICEBERG_STEP
+    exec(step, {"catalog": catalog})
+    table = catalog.load_table("raw.orders")
+    assert table.scan().to_arrow()["channel"].null_count == len(ROWS)
