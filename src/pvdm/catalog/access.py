@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Final
 
 from pvdm.catalog import rule, sanity
@@ -104,12 +102,13 @@ class CatalogAccess:
 
     def require_not_own(self, place: Location) -> None:
         """Raise `location_reserved` if the place overlaps a place of the Steward's own files."""
-        if any(place.overlaps(own) or _overlap_after_resolving(place, own) for own in self._own_places):
+        if any(place.overlaps(own) or place.without_links.overlaps(own.without_links) for own in self._own_places):
             raise Code.LOCATION_RESERVED(got=str(place)[:200])
 
     def require_readable(self, unit: Unit, folders: Sequence[Location], domain: str) -> None:
         """Raise if a folder that the Steward is to read for a domain is the Steward's own, or another domain's."""
         closed = {*self._own_places, *(path for path, _, owner in self._namespace_folders(unit) if owner != domain)}
+        closed |= {each.without_links for each in closed}
         foreign = next((each for each in folders if not closed.isdisjoint(each.self_and_parents())), None)
         if foreign is not None or tables.find_containing(unit, folders, except_domain=domain) is not None:
             expected = f"files of the domain {domain}, or of no domain"
@@ -263,11 +262,3 @@ def require_free(unit: Unit, location: str, *, for_table: TableRow | None = None
     own_id = None if for_table is None else for_table.table_id
     if tables.find_overlapping(unit, parse_location(location), except_id=own_id) is not None:
         raise Code.LOCATION_TAKEN("another table lies there", got=location)
-
-
-def _overlap_after_resolving(place: Location, other: Location) -> bool:
-    """Whether one of two local places lies in the other after links are resolved."""
-    if (place.scheme, other.scheme) != ("file", "file"):
-        return False
-    real_place, real_other = (Path(os.path.realpath(each.local)) for each in (place, other))
-    return real_place.is_relative_to(real_other) or real_other.is_relative_to(real_place)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Final
 
 from pvdm.errors import Code
@@ -103,9 +101,7 @@ def _level_folder(level: str) -> str:
 
 def is_inside(warehouse: Location, place: Location) -> bool:
     """Whether the place is in the warehouse by its name and, for a local file, after resolving links."""
-    if not place.is_under(warehouse):
-        return False
-    return place.scheme != "file" or place.local.resolve().is_relative_to(warehouse.local.resolve())
+    return place.is_under(warehouse) and place.without_links.is_under(warehouse.without_links)
 
 
 def read_metadata(place: Location, stores: Stores) -> bytes:
@@ -130,11 +126,11 @@ def require_domain_place(
     if grant.domain == EVERY_DOMAIN:
         return
     folders = [(namespace_folder(warehouse, levels), domain) for levels, domain in owners]
-    owned = [(path, domain) for folder, domain in folders for path in _resolve_paths(folder)]
-    for path in _resolve_paths(place):
+    owned = [(path, domain) for folder, domain in folders for path in {folder, folder.without_links}]
+    for path in {place, place.without_links}:
         above = [(folder, domain) for folder, domain in owned if path.is_under(folder) and path != folder]
         _, owner = max(above, key=lambda pair: len(pair[0].parts), default=(None, None))  # innermost folder's domain
-        in_warehouse = any(path.overlaps(root) for root in _resolve_paths(warehouse))
+        in_warehouse = any(path.overlaps(root) for root in {warehouse, warehouse.without_links})
         contains_foreign = any(folder.is_under(path) and domain != grant.domain for folder, domain in owned)
         if contains_foreign or (in_warehouse and owner is None) or (owner is not None and owner != grant.domain):
             expected = f"a place in a namespace's folder of the domain {grant.domain}, or outside the warehouse"
@@ -146,10 +142,3 @@ def changed_write_paths(before: Mapping[str, str], after: Mapping[str, str]) -> 
     for key in WRITE_PATHS:
         if key in after and after[key] != before.get(key):
             yield parse_location(after[key])
-
-
-def _resolve_paths(place: Location) -> set[Location]:
-    """The place as it is named and, on this machine, as it is after resolving links."""
-    if place.scheme != "file":
-        return {place}
-    return {place, Location("file", "", Path(os.path.realpath(place.local)).parts[1:])}

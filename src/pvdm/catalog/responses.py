@@ -30,6 +30,8 @@ from pvdm.model.states import AttemptState
 
 DATA_PATH: Final = "write.data.path"
 METADATA_PATH: Final = "write.metadata.path"
+# Paths of staged files without partition values: Spark would escape a `/` in a value, and the Steward refuses that.
+_PLAIN_PATHS: Final = {"write.object-storage.enabled": "true", "write.object-storage.partitioned-paths": "false"}
 PUBLISHED_FILES_KEPT_MAX: Final = 100
 PUBLISHED_VIEWS_KEPT_MAX: Final = 64
 CREDENTIALS_KEPT_MAX: Final = 1_000
@@ -219,7 +221,7 @@ class TableResponses:
             with self._ledger.read() as unit:
                 prefix = attempts.get(unit, grant.attempt_id).prefix.rstrip("/")
             own: dict[str, Json] = {DATA_PATH: f"{prefix}/data", METADATA_PATH: f"{prefix}/metadata"}
-            replaced["properties"] = {**metadata.properties, **own}
+            replaced["properties"] = {**metadata.properties, **_PLAIN_PATHS, **own}
         return metadata.dump(replaced)
 
     def _respond(

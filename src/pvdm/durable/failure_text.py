@@ -36,6 +36,7 @@ from pvdm.model.located import (
 from pvdm.model.printable import utc_time
 from pvdm.model.statements.verdict import BOUNDARY_CODES, FailureClass
 from pvdm.model.states import ROLLED_BACK_MAX, AttemptState
+from pvdm.physical.watchdog import SigtermReceived
 
 _FAILED: Final = Code.VERIFICATION_FAILED
 _MAIN_CHANGED: Final = frozenset({"boundary_moved", "deletes_newer"})  # codes of findings
@@ -229,7 +230,7 @@ def staging_error(error: BaseException, reason: str, attempt: AttemptView) -> Ba
     """
     if attempt.state is not AttemptState.ROLLED_BACK or attempt.reason != reason:
         return ended_elsewhere_error(attempt, job=_summary(error, 300))
-    if isinstance(error, _SELF_EXPLAINING) or not isinstance(error, Exception):
+    if isinstance(error, (*_SELF_EXPLAINING, KeyboardInterrupt, SigtermReceived)):
         return error
     summary = _summary(error, 300)
     if isinstance(error, StateUnknownError) or "CommitStateUnknownException" in summary:

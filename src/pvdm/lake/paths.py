@@ -51,6 +51,11 @@ class Location:
         """The folder that this is in."""
         return Location(self.scheme, self.authority, self.parts[:-1])
 
+    @property
+    def without_links(self) -> Location:
+        """This location after resolving symbolic links, if it is on this machine."""
+        return self if self.scheme != "file" else Location("file", "", Path(os.path.realpath(self.local)).parts[1:])
+
     def self_and_parents(self) -> Iterator[Location]:
         """This location, and every folder that contains it, innermost first."""
         for end in range(len(self.parts), -1, -1):

@@ -268,7 +268,7 @@ def _build(config: StewardConfig, ledger: Ledger, clock: LedgerClock, keys: KeyS
     trust = TrustRoots(
         ledger, clock, keys, recorder, notary=config.notary, origin=config.origin, pin=config.trust_root_sha256
     )
-    stores = Stores(config.s3)
+    stores = Stores(config.s3, parse_location(config.catalog.warehouse))
     catalog = _open_catalog(config, ledger, clock, stores)
     access = Access(ledger, clock)
     spark = None

@@ -97,6 +97,7 @@ def test_an_attempts_token_gets_its_write_paths_and_the_table_does_not_store_the
     properties = attempt.done("GET", T)["metadata"]["properties"]
     assert properties["write.data.path"] == f"{prefix}/data"
     assert properties["write.metadata.path"] == f"{prefix}/metadata"
+    assert properties["write.object-storage.partitioned-paths"] == "false"
     assert lake.caller().done("GET", T) == staged
 
 

@@ -43,6 +43,7 @@ def jobs(monkeypatch: pytest.MonkeyPatch) -> None:
         raise RuntimeError(f"no rows for {chunk.chunk_id}")
 
     module.raising = raising
+    module.leaving = lambda _spark, _chunk: sys.exit(0)
     monkeypatch.setitem(sys.modules, "small_jobs", module)
 
 
@@ -99,6 +100,26 @@ def test_a_job_that_fails_ends_with_4(shop: Shop) -> None:
     found = json.loads(output)
     assert (code, found["outcome"], found["error"]["reason"]) == (4, "ROLLED_BACK", "job_failed")
     assert "no rows for all" in found["error"]["got"]
+
+
+def test_a_job_that_exits_with_0_ends_with_4_and_publishes_nothing(shop: Shop) -> None:
+    table = protected_table(shop, "leaving")
+    code, output = run(shop, table, "leaving", "--json")
+    found = json.loads(output)
+    assert (code, found["outcome"], found["error"]["reason"]) == (4, "ROLLED_BACK", "job_failed")
+    assert found["error"]["got"] == "SystemExit: 0"
+    assert shop.visible_rows(table) == []
+
+
+def test_a_module_that_exits_when_it_is_imported_ends_with_2(
+    shop: Shop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = protected_table(shop, "script")
+    (tmp_path / "exiting_script.py").write_text("import sys\nsys.exit(0)\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    words = ["run", table, "--workload-id", "script-1", "--small", "--job", "exiting_script:main", "--json"]
+    code, output = shop.command(words)
+    assert (code, json.loads(output)["error"]["reason"]) == (2, "job_not_importable")
 
 
 JOB = """

@@ -58,6 +58,19 @@ def test_a_source_with_files_of_another_domain_or_of_the_vault_is_refused(bench:
     assert caught.value.reason == "source_file_foreign"
 
 
+@pytest.mark.parametrize("place", ["another domain's table", "copies of another table"])
+def test_a_source_with_a_link_to_a_folder_of_another_domain_is_refused(bench: Bench, place: str) -> None:
+    foreign = foreign_folders(bench)[place]
+    foreign.mkdir(parents=True, exist_ok=True)
+    link = folder_of(bench, "orders", RAW) / "data" / "way"
+    link.parent.mkdir(parents=True, exist_ok=True)
+    link.symlink_to(foreign)
+    bench.write_snapshot("orders", RAW, "main", [write(link / "x.parquet", ROWS[:5])], role=Role.PRODUCER)
+    with pytest.raises(NotAllowedError) as caught:
+        bench.attempt()
+    assert caught.value.reason == "source_file_foreign"
+
+
 def test_a_source_with_files_of_another_domains_dropped_table_is_refused(bench: Bench) -> None:
     file = write(folder_of(bench, "secrets", RISK) / "data" / "x.parquet", ROWS[:5])
     bench.scene.notary.catalog.tables.drop(bench.scene.grant(), RISK, "secrets")
@@ -67,9 +80,13 @@ def test_a_source_with_files_of_another_domains_dropped_table_is_refused(bench: 
     assert caught.value.reason == "source_file_foreign"
 
 
-def test_a_source_manifest_with_files_of_another_domain_is_refused(bench: Bench, tmp_path: Path) -> None:
+@pytest.mark.parametrize("by_link", [False, True], ids=["by its path", "by a link"])
+def test_a_source_manifest_with_files_of_another_domain_is_refused(bench: Bench, tmp_path: Path, by_link: bool) -> None:
     path = folder_of(bench, "secrets", RISK) / "data" / "x.parquet"
     write(path, ROWS[:5])
+    if by_link:
+        (tmp_path / "way").symlink_to(path.parent)
+        path = tmp_path / "way" / path.name
     listed = {"path": str(path), "size": path.stat().st_size, "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
     fields = [{"id": 1, "name": "id", "required": False, "type": "long"}]
     schema = {"type": "struct", "schema-id": 0, "fields": fields}

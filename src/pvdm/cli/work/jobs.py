@@ -121,7 +121,7 @@ def load_job(text: str) -> Build:
         sys.path.insert(0, here)
     try:
         function = getattr(importlib.import_module(module), name, None)
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a script that runs when it is imported may end the process
         message = f"the module of {ascii(text)[1:-1][:120]} cannot be imported"
         got, hint = f"{type(error).__name__}: {error}"[:200], _import_hint(module, name, here)
         raise Code.JOB_INVALID(message, reason="job_not_importable", got=got, hint=hint) from error

@@ -18,6 +18,7 @@ from pvdm.lake.stores.store import PIECE_BYTES, UNFINISHED_PREFIX, FileFacts, Fi
 _MODE: Final = 0o644
 _DURABLE_FOLDERS_MAX: Final = 10_000
 _PLAIN_FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_FOLDER: Final = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
 # Error numbers: the file is a link or a socket, or a part of its path is not a folder.
 NOT_PLAIN_ERRNOS: Final = frozenset({errno.ELOOP, errno.ENXIO, errno.ENOTDIR})
 
@@ -50,24 +51,28 @@ class Folders:
 
 
 class LocalStore:
-    """Files of this machine. Folders of new files are made durable from `root` on."""
+    """Files of this machine. Folders of new files are made durable from `root` on.
 
-    def __init__(self, root: Path) -> None:
+    To read a file below `warehouse`, where producers write, no link to a folder is followed either.
+    """
+
+    def __init__(self, root: Path, warehouse: Location | None = None) -> None:
         self._folders = Folders(root)
+        self._warehouse = warehouse
 
     def start_reading(self, place: Location) -> FileStream:
         """Begin to read a plain file. Reading the first piece raises OSError for a link or folder."""
-        return FileStream(None, _read_pieces(place))
+        return FileStream(None, self._read_pieces(place))
 
     def read_end(self, place: Location, size: int) -> bytes:
         """The last `size` bytes; no other bytes are read."""
-        with _open_plain_file(place) as file:
+        with self._open(place) as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - size))
             return file.read(size)
 
     def facts(self, place: Location) -> FileFacts:
         """The size, and no version, since a disk keeps no versions."""
-        with _open_plain_file(place) as file:
+        with self._open(place) as file:
             return FileFacts(os.fstat(file.fileno()).st_size, None)
 
     def put_new(self, place: Location, data: bytes, hooks: WriteHooks) -> None:
@@ -115,7 +120,7 @@ class LocalStore:
     def make_durable(self, places: Sequence[Location]) -> None:
         """Sync each file, then every readable folder above them once."""
         for place in places:
-            with _open_plain_file(place) as file:
+            with self._open(place) as file:
                 os.fsync(file.fileno())
         folders = {place.local.parent for place in places}
         for folder in folders:
@@ -127,6 +132,32 @@ class LocalStore:
     def forget(self, folder: Path) -> None:
         """Forget a folder that was removed."""
         self._folders.forget(folder)
+
+    def _read_pieces(self, place: Location) -> Iterator[bytes]:
+        with self._open(place) as file:
+            while piece := file.read(PIECE_BYTES):
+                yield piece
+
+    @contextlib.contextmanager
+    def _open(self, place: Location) -> Iterator[io.FileIO]:
+        """Open a plain file. Raises OSError for links, folders and devices."""
+        if self._warehouse is None or not place.is_under(self._warehouse):
+            descriptor = os.open(place.local, _PLAIN_FILE)
+        else:
+            descriptor = os.open(self._warehouse.local, _FOLDER)
+            parts = place.parts[len(self._warehouse.parts) :]
+            for depth, part in enumerate(parts, 1):
+                above, flags = descriptor, _PLAIN_FILE if depth == len(parts) else _FOLDER | os.O_NOFOLLOW
+                try:
+                    descriptor = os.open(part, flags, dir_fd=above)
+                finally:
+                    os.close(above)
+        # Before `fdopen`, which raises another error for a folder and leaves its descriptor open.
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            os.close(descriptor)
+            raise OSError(errno.ELOOP, "not a plain file")
+        with os.fdopen(descriptor, "rb", buffering=0) as file:
+            yield file
 
     @contextlib.contextmanager
     def _write_temporary(self, path: Path, data: bytes, hooks: WriteHooks) -> Iterator[Path]:
@@ -165,21 +196,3 @@ def _write_synced(path: Path, data: bytes, before_sync: Callable[[], None]) -> N
         file.flush()
         before_sync()
         os.fsync(file.fileno())
-
-
-def _read_pieces(place: Location) -> Iterator[bytes]:
-    with _open_plain_file(place) as file:
-        while piece := file.read(PIECE_BYTES):
-            yield piece
-
-
-@contextlib.contextmanager
-def _open_plain_file(place: Location) -> Iterator[io.FileIO]:
-    """Open a plain file. Raises OSError for links, folders and devices."""
-    descriptor = os.open(place.local, _PLAIN_FILE)
-    # Before `fdopen`, which raises another error for a folder and leaves its descriptor open.
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise OSError(errno.ELOOP, "not a plain file")
-    with os.fdopen(descriptor, "rb", buffering=0) as file:
-        yield file

@@ -20,11 +20,11 @@ ConfiguredPath: TypeAlias = Path | Location
 
 
 class Stores:
-    """This machine's files, and an object store if one is configured."""
+    """This machine's files, and an object store if one is configured. No link below `warehouse` is followed."""
 
-    def __init__(self, s3: S3Settings | None = None) -> None:
+    def __init__(self, s3: S3Settings | None = None, warehouse: Location | None = None) -> None:
         self.s3_settings = s3
-        self._local = LocalStore(Path("/"))
+        self._local = LocalStore(Path("/"), warehouse)
         self._s3: S3Store | None = None
         self._lock = threading.Lock()
 

@@ -175,9 +175,10 @@ class Sources:
         """Return the source. Raises if a file is the Steward's or another domain's. `own`: the table's own folders."""
         if domain == EVERY_DOMAIN:
             return source
-        own_folders = tuple(f"{each}/" for each in own)
-        folders = {str(parse_location(each)).rpartition("/")[0] + "/" for each in source.scan.locations()}
-        foreign = [parse_location(each) for each in sorted(folders) if not each.startswith(own_folders)]
+        own_folders = (*own, *(each.without_links for each in own))
+        folders = {parse_location(each).parent for each in source.scan.locations()}
+        folders |= {each.without_links for each in folders}  # a link may lead from the table's folder to another's
+        foreign = sorted((each for each in folders if not any(map(each.is_under, own_folders))), key=str)
         if foreign:
             with self._ledger.read() as unit:
                 self._catalog.access.require_readable(unit, foreign, domain)
