@@ -59,6 +59,17 @@ def test_a_clean_backfill_of_an_empty_partitioned_table_is_published(shop: Shop,
     assert left == []
 
 
+def test_a_partition_value_with_a_slash_is_published(shop: Shop, spark: SparkSession) -> None:
+    """Spark would write `%2F` into the path of the file, which the Steward refuses."""
+    shop.make("raw.slashed")
+    shop.write([(1, "2026-01-01", "Europe/Vienna"), (2, "2026-01-01", "N/A")], "raw.slashed")
+    shop.make("sales.slashed", ((3, "town", "identity"),))
+    shop.protect(contract("sales.slashed").replace("table: raw.orders", "table: raw.slashed"))
+    outcome = run(shop, spark, "sales.slashed")
+    assert isinstance(outcome, Committed), outcome
+    assert [row[2] for row in consumed(shop, spark, "sales.slashed")] == ["Europe/Vienna", "N/A"]
+
+
 def test_chunks_of_an_empty_table_are_staged_beside_each_other(shop: Shop, spark: SparkSession) -> None:
     """The second attempt's branch is not there yet, and the first one's is: Spark alone would refuse to write."""
     shop.make("sales.chunks", BY_DAY, version=3)

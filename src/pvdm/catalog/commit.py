@@ -301,7 +301,7 @@ class Commits:
             namespace, row = tables.find_with_namespace(unit, levels, name)
         if namespace is None:
             raise unknown_table_error(levels, name)
-        require_domain(grant, namespace.domain, "this namespace")
+        require_domain(grant, namespace.domain, f"the namespace {namespaces.dotted_name(levels)}")
         return namespace, row or self._states.upstreams.add_from_upstream(namespace, name)
 
     def _swap(

@@ -115,7 +115,7 @@ class Namespaces:
 
     def _get(self, unit: Unit, grant: Grant, levels: Levels) -> Namespace:
         found = namespaces.get(unit, levels)
-        require_domain(grant, found.domain, "this namespace")
+        require_domain(grant, found.domain, f"the namespace {namespaces.dotted_name(levels)}")
         return found
 
 

@@ -13,7 +13,6 @@ import hashlib
 import os
 import secrets
 import shutil
-import stat
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +26,7 @@ from pvdm.lake.format.manifest.manifest import read_manifest
 from pvdm.lake.format.manifest.manifest_list import read_manifest_list
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.paths import Location, parse_location
+from pvdm.lake.stores.local import open_plain_file
 from pvdm.ledger import Ledger
 from pvdm.ledger.catalog import namespaces, tables
 from pvdm.ledger.catalog.tables import TableRow
@@ -188,11 +188,7 @@ class Purge:
         if self._reads_left < 0:
             raise _RefusedError(f"the domain's tables have more than {PURGE_FILES_READ_MAX} manifests to read")
         try:
-            # The name is untrusted: a file that is not regular could block the reader for ever.
-            handle = os.open(parse_location(file).local, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
-            with os.fdopen(handle, "rb") as opened:
-                if not stat.S_ISREG(os.fstat(handle).st_mode):
-                    raise _RefusedError("a manifest that may name a file there is no plain file")
+            with open_plain_file(parse_location(file)) as opened:  # the name is untrusted
                 return opened.read(AVRO_FILE_MAX_BYTES + 1)
         except OSError as error:
             why = error.strerror or type(error).__name__

@@ -241,7 +241,7 @@ class Views:
             namespace = namespaces.find(unit, levels)
             row = None if namespace is None else views.find(unit, namespace.namespace_id, name)
         if namespace is not None:
-            require_domain(grant, namespace.domain, "this namespace")
+            require_domain(grant, namespace.domain, f"the namespace {namespaces.dotted_name(levels)}")
         if namespace is None or row is None:
             raise Code.VIEW_UNKNOWN(f"View does not exist: {dotted_table(levels, name)}")
         return namespace, row

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping
 from datetime import date, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 from uuid import UUID
 
@@ -14,7 +15,7 @@ from pvdm.durable.chunk import Chunk, Source
 from pvdm.durable.outcome import Outcome, Watch, ignore_progress
 from pvdm.durable.run import Run, Settings
 from pvdm.errors import Code, ConflictError, InputError, NotAllowedError, PvdmError
-from pvdm.model.contract import DataProductContract, parse_contract
+from pvdm.model.contract import DataProductContract, parse_contract, read_contract
 from pvdm.model.role import Role
 from pvdm.model.states import AttemptState, WorkloadState
 from pvdm.physical.small import SmallStager
@@ -68,13 +69,13 @@ class Coordinator:
         build: Build | None = None,
         *,
         table: str | None = None,
-        contract: DataProductContract | None = None,
+        contract: DataProductContract | Path | str | None = None,
         **parameters: object,
     ) -> Outcome:
         """Open the workload, or continue it, and bring every chunk to its end.
 
         `build` makes a chunk's rows; without `build`, Spark makes them by the contract's filter and mapping. `table` or
-        `contract` names the target, and `contract` must be its contract. `parameters` are the contract's parameters.
+        `contract` (one in force, or its file) names the target. `parameters` are the contract's parameters.
         """
         return self.run(workload_id, self._require_target(table, contract), parameters, build)
 
@@ -127,12 +128,14 @@ class Coordinator:
             return None
         return self._run(workload, _refuse_build) if workload.state is WorkloadState.ABANDONED else None
 
-    def _require_target(self, table: str | None, contract: DataProductContract | None) -> str:
+    def _require_target(self, table: str | None, contract: DataProductContract | Path | str | None) -> str:
         """The target's name. Raises if there is none, or the target is not protected under this contract."""
         if contract is None:
             if table is None:
                 raise Code.TARGET_MISSING()
             return table
+        if not isinstance(contract, DataProductContract):
+            contract = parse_contract(read_contract(Path(contract)), str(contract))
         target = contract.boundary.target
         if table not in (None, target):
             raise Code.TARGET_DIFFERS(expected=target, got=str(table)[:200])

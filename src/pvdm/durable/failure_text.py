@@ -44,6 +44,7 @@ _BOUNDARY_UNCLEAR_HINT: Final = (
     "the table's partition specs do not tell which files the contract's partition replaces, so a change of the job "
     "does not help; an operator rewrites the older files or migrates the contract"
 )
+_CLAIM_REFUSED_HINT: Final = "the job may be right, but these rows are claimed already; an operator ends this workload"
 _MAIN_CHANGED_HINT: Final = (
     "main has changed in the part that is overwritten, so no row was compared; the job can stay as it is, and must "
     "stage its rows again"
@@ -72,6 +73,8 @@ def failure_error(
     else:
         command = retry_command(attempt)
         hint = f"fix the job, then: {command}" if other_cause is None else f"{other_cause}; to try again: {command}"
+        if refusal is not None and refusal.code == Code.CLAIM_REFUSED:
+            hint = f"{_CLAIM_REFUSED_HINT}: pvdm abandon {attempt.workload_id} --reason TEXT"
     if moved is not None and other_cause is None:
         hint = f"{must_read_hint(moved)}; {hint}"
     if earlier:

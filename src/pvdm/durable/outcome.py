@@ -184,7 +184,20 @@ class Committed:
     def __str__(self) -> str:
         state = "ALREADY PUBLISHED" if self.published is PublicationTime.BEFORE else self.name
         extent = "how many rows is not known" if self.extent is None else str(self.extent)
-        return f"{state}  {self.workload_id}: {counted(len(self.chunks), 'chunk')} of {self.table}, {extent}"
+        summary = f"{state}  {self.workload_id}: {counted(len(self.chunks), 'chunk')} of {self.table}, {extent}"
+        return "\n".join([summary, *(f"*** {each} ***" for each in self.alerts)])
+
+    @property
+    def alerts(self) -> list[str]:
+        """What a caller could overlook: an earlier run published the rows, the source is newer, or there is no row."""
+        found = [] if self.source_moved is None else [str(self.source_moved)]
+        when = "has no row for these parameters"
+        if self.published is PublicationTime.BEFORE:
+            found.insert(0, "nothing was published now: an earlier run of this workload id published it")
+            when = "had no row for these parameters at its publication"
+        if self.extent is not None and not self.extent.rows_added and not self.overridden:
+            found.append(f"0 rows: the source {when}" + ("" if self.note is None else f"; {self.note}"))
+        return found
 
     def require(self) -> Committed:
         """Return this outcome. The other outcomes raise their error."""

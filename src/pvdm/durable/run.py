@@ -37,7 +37,7 @@ CHUNKS_PAGE: Final = 500
 PROBLEM_TRIES: Final = 5
 WAIT_SECONDS: Final = 20.0  # how long one call waits for the end of an attempt
 _FIRST_REASON: Final = "the first attempt"
-_RETRY_REASON: Final = "taken up again"
+_RETRY_REASON: Final = "continued by another run"
 _UNCHANGED_NOTE: Final = (
     "partitions without a selected row stay as they are; declare boundary.partition to delete all rows of one"
 )

@@ -17,7 +17,7 @@ from pvdm.api.work import AttemptView
 from pvdm.client import Retries
 from pvdm.client.work import WorkCalls
 from pvdm.durable.outcome import Activity, Step
-from pvdm.errors import InputError, UnavailableError
+from pvdm.errors import InputError, PvdmError, UnavailableError
 from pvdm.model.role import Role
 from pvdm.model.states import AttemptState
 from tests.support.steward.shop import ROWS, Shop, contract, shop_at, table_of
@@ -223,3 +223,28 @@ def test_an_unreachable_steward_leaves_the_attempt_staging(tmp_path: Path) -> No
         left = again.workload("alone-1").attempts[0]
         assert left.state is AttemptState.STAGING
         assert isinstance(coordinator.execute_workload("alone-1", honest, table=table), Committed)
+
+
+def test_an_outcome_as_text_says_what_a_caller_could_overlook(shop: Shop) -> None:
+    shop.make("sales.nothing")
+    shop.protect(contract("sales.nothing", where="id > 1000"))
+    with Coordinator(shop.steward) as coordinator:
+        outcome = coordinator.execute_workload("n-1", lambda _s, _c: table_of([]), table="sales.nothing")
+        again = coordinator.execute_workload("n-1", lambda _s, _c: table_of([]), table="sales.nothing")
+    assert str(outcome).splitlines()[1:] == ["*** 0 rows: the source has no row for these parameters ***"]
+    assert str(again).splitlines()[1:] == [
+        "*** nothing was published now: an earlier run of this workload id published it ***",
+        "*** 0 rows: the source had no row for these parameters at its publication ***",
+    ]
+
+
+def test_a_contract_is_given_as_the_path_of_its_file(shop: Shop, tmp_path: Path) -> None:
+    table = protect_target(shop, "by_file")
+    path = tmp_path / "by_file.yaml"
+    path.write_text(contract(table), "utf-8")
+    with Coordinator(shop.steward) as coordinator:
+        assert isinstance(coordinator.execute_workload("f-1", honest, contract=str(path)), Committed)
+        path.write_text(contract(table, "governance: {attempts: 1}"), "utf-8")
+        with pytest.raises(PvdmError) as caught:
+            coordinator.execute_workload("f-2", honest, contract=path)
+    assert caught.value.reason == "contract_not_protecting"

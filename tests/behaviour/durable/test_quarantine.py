@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from pvdm import Committed, Coordinator, VerificationFailed
@@ -108,6 +109,29 @@ def test_the_removal_of_an_undecided_attempt_is_refused(shop: Shop) -> None:
     code, answer = run_command(shop, "quarantine", "remove", "--attempt", attempt_id, "--reason", "it is in the way")
     assert (code, answer["reason"]) == (5, "quarantine_undecided")
     assert len(quarantined_files(shop)) == 1
+
+
+def test_files_of_a_proved_attempt_whose_claim_was_taken_can_be_removed(shop: Shop) -> None:
+    """Break-glass waives a FAIL only, so nothing can publish them."""
+    with Coordinator(shop.steward) as first, Coordinator(shop.steward) as second:
+
+        def publish_another_first(_spark: object, _chunk: object) -> pa.Table:
+            outcome = first.execute_workload("winner", lambda _s, _c: table_of(ROWS), table="sales.orders")
+            assert isinstance(outcome, Committed)
+            return table_of(ROWS)
+
+        outcome = second.execute_workload("loser", publish_another_first, table="sales.orders")
+    assert isinstance(outcome, VerificationFailed)
+    assert outcome.error.reason == "claim_overlaps"
+    assert "pvdm abandon loser --reason TEXT" in str(outcome)
+    assert "pvdm repair" not in str(outcome)
+    assert wait_for_jobs(shop.steward.notary.jobs, 30)
+    (found,) = list_quarantine(shop)
+    assert (found["workload_id"], found["verdict"]) == ("loser", "PASS")
+    code, answer = run_command(
+        shop, "quarantine", "remove", "--attempt", found["attempt_id"], "--reason", "the winner has the rows"
+    )
+    assert (code, quarantined_files(shop)) == (0, []), answer
 
 
 def test_the_removal_of_a_live_attempt_is_refused(shop: Shop) -> None:

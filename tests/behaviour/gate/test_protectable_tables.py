@@ -35,6 +35,10 @@ def struct(name: str) -> Doc:
 COLLIDING: dict[str, list[Doc]] = {
     "upper and lower case": [column(4, "Town", "string")],
     "a letter that grows": [column(4, "\u0130", "string"), column(5, "i\u0307", "string")],
+    **{
+        f"one for Java: {upper!a} and {lower!a}": [column(4, upper, "string"), column(5, lower, "string")]
+        for upper, lower in ("s\u017f", "i\u0131", "\u03c3\u03c2", "\u00b5\u03bc", "\u0345\u03b9", "i\u0130")
+    },
     "the same in files": [column(4, "a-b", "string"), column(5, "a_x2Db", "string")],
     "inside a struct": [column(4, "place", struct("HALL"))],
     "inside a list": [

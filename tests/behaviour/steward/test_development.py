@@ -187,6 +187,25 @@ def test_an_edited_contract_comes_into_force_by_a_signed_migration(steward: Deve
     assert protected.contract_sha256 == pvdm.load_contract(path).sha256
 
 
+def test_a_contract_that_appends_after_one_that_overwrote_warns_of_rows_twice(
+    steward: DevelopmentSteward, tmp_path: Path
+) -> None:
+    steward.create_table("raw.orders", ORDERS.schema)
+    steward.create_table("sales.orders", ORDERS.schema, partition_by="town")
+    path = tmp_path / "orders.yaml"
+    path.write_text(CONTRACT.replace("append", "overwrite-partitions"), "utf-8")
+    steward.protect(path)
+    path.write_text(CONTRACT, "utf-8")
+    with pytest.warns(UserWarning, match="would then be in the table twice"):
+        steward.protect(path)
+
+
+def test_one_partition_column_can_be_given_as_a_text(steward: DevelopmentSteward) -> None:
+    steward.create_table("sales.orders", ORDERS.schema, partition_by="town")
+    (spec,) = json.loads(steward.target("table", "sales.orders").metadata)["partition-specs"]
+    assert [field["name"] for field in spec["fields"]] == ["town"]
+
+
 def test_a_contract_that_is_missing_or_wrong_protects_nothing(steward: DevelopmentSteward, tmp_path: Path) -> None:
     assert refusal(lambda: steward.protect(tmp_path / "none.yaml")) == (InputError, "input_not_readable")
     (tmp_path / "orders.yaml").write_text("kind: Wish\n", "utf-8")

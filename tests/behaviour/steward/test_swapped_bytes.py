@@ -79,7 +79,9 @@ class SwapCase:
 
     def forge_copy(self) -> None:
         """Forge the Steward's copies, as only a writer of the vault can."""
-        for path in self.copies():
+        copies = self.copies()
+        assert copies
+        for path in copies:
             path.chmod(0o600)
             path.write_bytes(self.forged)
 

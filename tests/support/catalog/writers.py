@@ -186,13 +186,19 @@ def _ancestry(snapshots: dict[int, dict[str, Any]], head: int) -> Iterator[int]:
 
 
 def _require_history(yard: Yard, table: str, commits: int) -> None:
-    """Each document that the ledger's pointer named logs the one before, and there is one for each commit."""
+    """Each document that the ledger's pointer named logs the one before, and there is one for each commit.
+
+    The oldest documents may be gone; those that the newest one logs are there.
+    """
     row = yard.row(table)
     locations = [each.location for each in yard.list_pointers(row)]
-    documents = [json.loads(path_of(location).read_bytes()) for location in locations]
-    for before, document in zip(locations, documents[1:], strict=False):
+    kept = [each for each in locations if path_of(each).exists()]
+    assert kept == locations[-len(kept) :], "only the oldest documents are removed"
+    documents = [json.loads(path_of(location).read_bytes()) for location in kept]
+    for before, document in zip(kept, documents[1:], strict=False):
         assert document["metadata-log"][-1]["metadata-file"] == before
     logged = [each["metadata-file"] for each in documents[-1].get("metadata-log", [])]
     assert logged == locations[:-1][-len(logged) :]
+    assert set(logged) <= set(kept)
     assert (locations[-1], len(locations)) == (row.pointer.location, len(documents[-1]["snapshots"]) + 1)
     assert len(documents[-1]["snapshots"]) >= commits

@@ -78,7 +78,7 @@ class _Path(ObjectPath):
 
     def rglob(self, pattern: str) -> Iterator[_Path]:
         for each in self.store.walk(self.place):
-            if fnmatch(each.place.parts[-1], pattern):
+            if PurePosixPath(*each.place.parts).match(pattern):
                 yield self._at(*each.place.parts)
 
     def glob(self, pattern: str) -> Iterator[_Path]:

@@ -110,7 +110,7 @@ def _lines(contract: DataProductContract, bound: BoundContract | None) -> list[s
     if boundary.source.uuid is not None:
         source += f" (the table {boundary.source.uuid})"
     lines = [
-        f"{contract.product.domain}/{contract.product.product}: a valid contract",
+        f"{contract.product.domain}/{contract.product.product}: a valid contract; source and target were not looked at",
         f"  sha256     {contract.sha256}",
         f"  source     {source}, where {boundary.where}",
         f"  target     {boundary.target}, {boundary.operation.value}, visible by {contract.atomicity.value}",

@@ -26,7 +26,6 @@ from pvdm.metadata.gate.state import state_of
 from pvdm.model.canonical_json import Value, dump, parse
 from pvdm.model.contract import parse_contract
 from pvdm.model.fields import Fields
-from pvdm.model.statements.core import Operation
 from pvdm.model.statements.migration import TableState, contract_sha256
 from pvdm.model.statements.table import TableRef
 from pvdm.steward.migrations import parse_updates
@@ -139,14 +138,9 @@ def claim_warnings(proposal: Proposal) -> list[str]:
     """A warning if the operation becomes append: workloads under the old contract have claimed no rows."""
     if proposal.contract_before is None or proposal.contract is None:
         return []
-    texts = (proposal.contract_before, proposal.contract)
-    before, after = (parse_contract(text.encode()).boundary.operation for text in texts)
-    if before is Operation.APPEND or after is not Operation.APPEND:
-        return []
-    return [
-        "workloads that overwrote rows have claimed nothing: rows that were published under the old contract can be "
-        "appended again under another workload id, and would then be in the table twice"
-    ]
+    before, after = (parse_contract(text.encode()) for text in (proposal.contract_before, proposal.contract))
+    warning = after.claim_warning(before)
+    return [] if warning is None else [warning]
 
 
 def read_proposal(data: bytes) -> Proposal:

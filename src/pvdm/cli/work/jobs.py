@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import click
 
@@ -26,9 +26,6 @@ if TYPE_CHECKING:
     from pvdm.client import StewardClient
     from pvdm.durable.coordinator import Build, Coordinator
     from pvdm.durable.outcome import Committed, Outcome, Step, Watch
-
-_NO_ROWS_NOW: Final = "0 rows: the source has no row for these parameters"
-_NO_ROWS_THEN: Final = "0 rows: the source had no row for these parameters at its publication"
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,20 +191,14 @@ def committed_lines(outcome: Committed) -> Iterator[Line]:
     """The published workload and its chunks; overrides, earlier publications and missing rows are marked."""
     from pvdm.durable.outcome import PublicationTime
 
-    extent, published_before = outcome.extent, outcome.published is PublicationTime.BEFORE
-    yield str(outcome), "green"
-    if published_before:
-        yield "*** nothing was published now: an earlier run of this workload id published it ***", ALERT
-    elif outcome.published is PublicationTime.PARTLY_NOW:
+    summary, *alerts = str(outcome).splitlines()
+    yield summary, "green"
+    yield from ((each, ALERT) for each in alerts)
+    if outcome.published is PublicationTime.PARTLY_NOW:
         count = sum(1 for each in outcome.chunks if each.before)
         yield f"  {counted(count, 'chunk')} of them had been published by an earlier run", None
-    if outcome.source_moved is not None:
-        yield f"*** {outcome.source_moved} ***", ALERT
     for chunk in outcome.overridden:
         yield f"*** chunk {chunk.chunk_id}: {override_text(chunk.attempt)} ***", ALERT
-    if extent is not None and not extent.rows_added and not outcome.overridden:
-        note = "" if outcome.note is None else f"; {outcome.note}"
-        yield f"*** {_NO_ROWS_THEN if published_before else _NO_ROWS_NOW}{note} ***", ALERT
     for chunk in outcome.chunks:
         attempt = chunk.attempt
         added = "" if attempt.extent is None else f"  {attempt.extent.added}"

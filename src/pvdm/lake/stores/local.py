@@ -51,10 +51,7 @@ class Folders:
 
 
 class LocalStore:
-    """Files of this machine. Folders of new files are made durable from `root` on.
-
-    To read a file below `warehouse`, where producers write, no link to a folder is followed either.
-    """
+    """Files of this machine. New folders are durable from `root` on. No link below `warehouse` is followed."""
 
     def __init__(self, root: Path, warehouse: Location | None = None) -> None:
         self._folders = Folders(root)
@@ -66,13 +63,13 @@ class LocalStore:
 
     def read_end(self, place: Location, size: int) -> bytes:
         """The last `size` bytes; no other bytes are read."""
-        with self._open(place) as file:
+        with open_plain_file(place, self._warehouse) as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - size))
             return file.read(size)
 
     def facts(self, place: Location) -> FileFacts:
         """The size, and no version, since a disk keeps no versions."""
-        with self._open(place) as file:
+        with open_plain_file(place, self._warehouse) as file:
             return FileFacts(os.fstat(file.fileno()).st_size, None)
 
     def put_new(self, place: Location, data: bytes, hooks: WriteHooks) -> None:
@@ -120,7 +117,7 @@ class LocalStore:
     def make_durable(self, places: Sequence[Location]) -> None:
         """Sync each file, then every readable folder above them once."""
         for place in places:
-            with self._open(place) as file:
+            with open_plain_file(place, self._warehouse) as file:
                 os.fsync(file.fileno())
         folders = {place.local.parent for place in places}
         for folder in folders:
@@ -134,30 +131,9 @@ class LocalStore:
         self._folders.forget(folder)
 
     def _read_pieces(self, place: Location) -> Iterator[bytes]:
-        with self._open(place) as file:
+        with open_plain_file(place, self._warehouse) as file:
             while piece := file.read(PIECE_BYTES):
                 yield piece
-
-    @contextlib.contextmanager
-    def _open(self, place: Location) -> Iterator[io.FileIO]:
-        """Open a plain file. Raises OSError for links, folders and devices."""
-        if self._warehouse is None or not place.is_under(self._warehouse):
-            descriptor = os.open(place.local, _PLAIN_FILE)
-        else:
-            descriptor = os.open(self._warehouse.local, _FOLDER)
-            parts = place.parts[len(self._warehouse.parts) :]
-            for depth, part in enumerate(parts, 1):
-                above, flags = descriptor, _PLAIN_FILE if depth == len(parts) else _FOLDER | os.O_NOFOLLOW
-                try:
-                    descriptor = os.open(part, flags, dir_fd=above)
-                finally:
-                    os.close(above)
-        # Before `fdopen`, which raises another error for a folder and leaves its descriptor open.
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            os.close(descriptor)
-            raise OSError(errno.ELOOP, "not a plain file")
-        with os.fdopen(descriptor, "rb", buffering=0) as file:
-            yield file
 
     @contextlib.contextmanager
     def _write_temporary(self, path: Path, data: bytes, hooks: WriteHooks) -> Iterator[Path]:
@@ -196,3 +172,24 @@ def _write_synced(path: Path, data: bytes, before_sync: Callable[[], None]) -> N
         file.flush()
         before_sync()
         os.fsync(file.fileno())
+
+
+@contextlib.contextmanager
+def open_plain_file(place: Location, warehouse: Location | None = None) -> Iterator[io.FileIO]:
+    """Open a plain file. Raises OSError for links, folders and devices; below `warehouse`, for links to folders too."""
+    if warehouse is None or not place.is_under(warehouse):
+        descriptor = os.open(place.local, _PLAIN_FILE)
+    else:
+        descriptor, parts = os.open(warehouse.local, _FOLDER), place.parts[len(warehouse.parts) :]
+        for depth, part in enumerate(parts, 1):
+            above, flags = descriptor, _PLAIN_FILE if depth == len(parts) else _FOLDER | os.O_NOFOLLOW
+            try:
+                descriptor = os.open(part, flags, dir_fd=above)
+            finally:
+                os.close(above)
+    # Before `fdopen`, which raises another error for a folder and leaves its descriptor open.
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.ELOOP, "not a plain file")
+    with os.fdopen(descriptor, "rb", buffering=0) as file:
+        yield file

@@ -118,15 +118,10 @@ class Claim(_Part):
 _ColumnOrName = Annotated[Annotated[_Name, Tag("(text)")] | Annotated[Column, Tag("(mapping)")], Discriminator(_tag_of)]
 
 
-def _true_as_text(value: object) -> object:
-    """The filter `true` as text, because YAML reads it as a boolean."""
-    return "true" if value is True else value
-
-
 _Filter = Annotated[
     str,
     Field(min_length=1, max_length=EXPRESSION_MAX_CHARACTERS),
-    BeforeValidator(_true_as_text),
+    BeforeValidator(lambda value: "true" if value is True else value),  # YAML reads the filter `true` as a boolean
     WithJsonSchema(
         {"anyOf": [{"type": "string", "minLength": 1, "maxLength": EXPRESSION_MAX_CHARACTERS}, {"const": True}]}
     ),

@@ -18,7 +18,7 @@ PATTERNS: Final = {  # the meaning of the patterns in `document`
     document.TABLE_UUID: "a UUID of lower-case hexadecimal digits",
     document.SIZE: "a number of bytes, plain or with KiB, MiB, GiB or TiB",
     document.PARAMETER_NAME: "a name of letters, digits and _, not beginning with a digit",
-    r"^[^.\s`/]+(\.[^.\s`/]+)+$": "a table as namespace.name",
+    r"^[^.\s`/]+(\.[^.\s`/]+)+$": "a table as namespace.name, without spaces, slashes and backquotes",
     r"^[a-z0-9][a-z0-9._-]{0,63}$": "at most 64 of a-z, 0-9, dot, _ and -, the first a letter or digit",
     r"^[1-9][0-9]{0,6}[smhd]$": "a number with s, m, h or d, such as 24h",
 }

@@ -174,6 +174,15 @@ class DataProductContract:
             raise empty_range
         return BoundContract(self, pairs)
 
+    def claim_warning(self, before: DataProductContract) -> str | None:
+        """A warning if this contract appends and replaces one that overwrites: its workloads have claimed no rows."""
+        if before.boundary.operation is Operation.APPEND or self.boundary.operation is not Operation.APPEND:
+            return None
+        return (
+            "workloads that overwrote rows have claimed nothing: rows that were published under the old contract can "
+            "be appended again under another workload id, and would then be in the table twice"
+        )
+
 
 def _parameters_hint(declared: list[str]) -> str:
     if not declared:

@@ -1,7 +1,5 @@
 """The kinds of signed statements."""
 
-from __future__ import annotations
-
 from enum import StrEnum
 
 

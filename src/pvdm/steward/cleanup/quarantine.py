@@ -20,6 +20,7 @@ from pvdm.ledger.record.tokens import Grant, require_domain
 from pvdm.ledger.work import attempts, chunks, disposals, workloads
 from pvdm.ledger.work.attempts import Attempt
 from pvdm.ledger.work.disposals import QUARANTINE_PAGE_MAX_ROWS, Removal
+from pvdm.model.statements.verdict import Outcome
 from pvdm.model.states import ATTEMPT, WorkloadState
 from pvdm.steward.access import refuse_attempt_token, visible_domain
 from pvdm.steward.logs import log_event
@@ -215,7 +216,9 @@ def _why_undecided(unit: Unit, attempt: Attempt) -> str | None:
     """Why the files may still be needed, or None: break-glass can publish an unpublished chunk of an open workload."""
     workload = workloads.get(unit, attempt.workload_id)
     published = chunks.list_publications(unit, attempt.workload_id, [attempt.chunk_id])
-    if workload.state is not WorkloadState.OPEN or published:
+    attempt_proofs = proofs.list_by_attempt(unit, attempt.attempt_id)
+    was_proved = attempt_proofs and attempt_proofs[-1].verdict is Outcome.PASS  # break-glass waives a FAIL only
+    if workload.state is not WorkloadState.OPEN or published or was_proved:
         return None
     return f"workload {attempt.workload_id} is open, and this chunk of it is not published"
 

@@ -63,7 +63,7 @@ class DevelopmentSteward(EmbeddedSteward):
         return (Person(OPERATOR, RootRole.OPERATOR, open_key_pair(path).public),)
 
     def create_table(
-        self, name: str, schema: pa.Schema, *, partition_by: Sequence[str] = (), exist_ok: bool = False
+        self, name: str, schema: pa.Schema, *, partition_by: str | Sequence[str] = (), exist_ok: bool = False
     ) -> None:
         """Create an Iceberg table for these Arrow columns, and its namespace if it is missing.
 
@@ -79,6 +79,7 @@ class DevelopmentSteward(EmbeddedSteward):
                 raise Code.COLUMN_TYPE_UNSUPPORTED(message, expected=expected, got=str(field.type))
         numbered = Schema(tuple(replace(field, field_id=number) for number, field in enumerate(columns, 1)))
         ids = {field.name: field.field_id for field in numbered.fields}
+        partition_by = [partition_by] if isinstance(partition_by, str) else partition_by
         for column in partition_by:
             if column not in ids:
                 raise Code.MIGRATION_INVALID(reason="column_unknown", expected=", ".join(ids), got=ascii(column)[:80])
@@ -132,12 +133,13 @@ class DevelopmentSteward(EmbeddedSteward):
     def protect(self, contract: Path | str) -> None:
         """Protect the target of the contract in this file, by the development operator's signature.
 
-        A table under another contract is migrated to this one. A table under this contract stays as it is.
+        A table under another contract is migrated to this one, which ends the table's open workloads. A table under
+        this contract stays as it is.
         """
         path = Path(contract)
         text = contract_text(read_contract(path), str(path))
-        wanted_sha256 = contract_sha256(text)
-        current = self.target("table", parse_contract(text.encode(), str(path)).boundary.target)
+        wanted_sha256, wanted = contract_sha256(text), parse_contract(text.encode(), str(path))
+        current = self.target("table", wanted.boundary.target)
         if current.contract_sha256 == wanted_sha256:
             return
         table, metadata = table_ref(current), table_metadata(current)
@@ -147,6 +149,9 @@ class DevelopmentSteward(EmbeddedSteward):
             protection = Protection(action=ProtectionAction.PROTECT, target=target, contract=text, **signer)
             self.submit_protection(self._sign(protection))
             return
+        before = parse_contract(self.contract(current.contract_sha256), "the contract in force")
+        if (warning := wanted.claim_warning(before)) is not None:
+            warnings.warn(warning, UserWarning, stacklevel=2)
         migration = Migration(
             table=table,
             before=state_of(metadata, current.contract_sha256),

@@ -39,22 +39,15 @@ class Purpose(Enum):
     SOURCE_COMMITMENT = "pvdm/source-commitment/v1"
 
 
-def _read_hash(fields: Fields, key: str) -> bytes:
-    return bytes.fromhex(fields.text(key))
-
-
 def _read_fingerprints(fields: Fields, key: str) -> tuple[tuple[ProjectionName, bytes], ...]:
     found = dict(fields.pairs(key))
     return tuple((name, bytes.fromhex(found[name.value] or "")) for name in ProjectionName if name.value in found)
 
 
-def _write_fingerprints(fingerprints: tuple[tuple[ProjectionName, bytes], ...]) -> Value:
-    return {name.value: fingerprint.hex() for name, fingerprint in fingerprints}
-
-
-_Hash: TypeAlias = Annotated[bytes, FieldType(_read_hash, bytes.hex)]
+_Hash: TypeAlias = Annotated[bytes, FieldType(lambda fields, key: bytes.fromhex(fields.text(key)), bytes.hex)]
 Fingerprints: TypeAlias = Annotated[
-    tuple[tuple[ProjectionName, bytes], ...], FieldType(_read_fingerprints, _write_fingerprints)
+    tuple[tuple[ProjectionName, bytes], ...],
+    FieldType(_read_fingerprints, lambda pairs: {name.value: fingerprint.hex() for name, fingerprint in pairs}),
 ]
 
 

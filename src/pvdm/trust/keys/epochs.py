@@ -9,7 +9,6 @@ from typing import Annotated, Final, TypeAlias
 
 from pvdm.errors import Code, InputError
 from pvdm.model import canonical_json
-from pvdm.model.canonical_json import Value
 from pvdm.model.codec import Count, Document, FieldType, UncheckedDecimalText
 from pvdm.model.fields import Fields
 from pvdm.model.secret import EPOCH_MAX
@@ -48,17 +47,13 @@ def _read_public(fields: Fields, key: str) -> PublicKey | None:
     return None if der is None else PublicKey.from_der(bytes.fromhex(der))
 
 
-def _write_public(public: PublicKey) -> Value:
-    return public.der.hex()
-
-
 @dataclass(frozen=True, slots=True)
 class KeyEntry(Document, title="a key"):
     """One key of an epoch: its role, its reference (name) in the key home, and its public half if it signs."""
 
     role: KeyRole
     reference: str
-    public: Annotated[PublicKey | None, FieldType(_read_public, _write_public)] = None
+    public: Annotated[PublicKey | None, FieldType(_read_public, lambda public: public.der.hex())] = None
 
     def require_consistent(self) -> None:
         """Raise unless the reference has an allowed length, and the key has a public half if and only if it signs."""

@@ -35,11 +35,18 @@ def _require_names(metadata: TableMetadata) -> None:
     names_in_table: dict[str, str] = {}
     names_in_files: dict[str, str] = {}
     for name, name_in_files in _list_names(StructType(columns)):
-        for names, lower_case in ((names_in_table, name.lower()), (names_in_files, name_in_files.lower())):
-            other = names.setdefault(lower_case, name)
-            if other != name:
+        keys = [(names_in_table, key) for key in _ignore_case(name)]
+        keys += [(names_in_files, key) for key in _ignore_case(name_in_files)]
+        for names, key in keys:
+            if (other := names.setdefault(key, name)) != name:
                 words = f"columns {other} and {name} have one name for engines that ignore upper case"
                 raise Code.TABLE_UNPROTECTABLE(words, reason="column_names_collide", got=f"{other} and {name}")
+
+
+def _ignore_case(name: str) -> set[str]:
+    """The name in lower case, and as Java's `equalsIgnoreCase` compares it: each character through its upper case."""
+    upper = (each if len(each.upper()) > 1 else each.upper() for each in name)
+    return {name.lower(), "".join(each.lower()[0] for each in upper)}
 
 
 def _list_names(type_: Type, prefix: str = "", prefix_in_files: str = "") -> Iterator[tuple[str, str]]:
