@@ -202,7 +202,7 @@ def test_a_contract_that_appends_after_one_that_overwrote_warns_of_rows_twice(
 
 def test_one_partition_column_can_be_given_as_a_text(steward: DevelopmentSteward) -> None:
     steward.create_table("sales.orders", ORDERS.schema, partition_by="town")
-    (spec,) = json.loads(steward.target("table", "sales.orders").metadata)["partition-specs"]
+    (spec,) = json.loads(str(steward.target("table", "sales.orders").metadata))["partition-specs"]
     assert [field["name"] for field in spec["fields"]] == ["town"]
 
 

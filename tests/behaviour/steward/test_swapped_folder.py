@@ -16,7 +16,7 @@ from pvdm.lake.format.manifest.entry import DataFile
 from pvdm.lake.paths import parse_location
 from pvdm.model.role import Role
 from pvdm.physical import small
-from pvdm.verify import job
+from pvdm.verify.staged import read_staged
 from tests.support.catalog.http import Caller
 from tests.support.steward.http import bearer
 from tests.support.steward.shop import ROWS, Row, Shop, contract, shop_at, table_of
@@ -44,7 +44,7 @@ def test_files_behind_a_link_that_appears_after_the_check_are_not_read(
     shop.make(table)
     shop.protect(contract(table, f"storage: {storage}", "governance: {sample-keys: [producer, operator, auditor]}"))
     (secret,) = (shop.folder / "steward").rglob("risk/raw-*/**/*.parquet")
-    write_data_file, read_staged = small._Staging._write_data_file, job.read_staged
+    write_data_file = small._Staging._write_data_file
 
     def write_under_the_secret_name(staging: Any, *arguments: Any) -> DataFile:
         file = write_data_file(staging, *arguments)
@@ -59,7 +59,7 @@ def test_files_behind_a_link_that_appears_after_the_check_are_not_read(
         return found
 
     monkeypatch.setattr(small._Staging, "_write_data_file", write_under_the_secret_name)
-    monkeypatch.setattr(job, "read_staged", exchange_the_folder)
+    monkeypatch.setattr("pvdm.verify.job.read_staged", exchange_the_folder)
     outcome = run(shop, table, ROWS)
     assert isinstance(outcome, VerificationFailed)
     assert [each.code for each in outcome.chunks[0].attempt.findings] == ["file_not_plain"]
