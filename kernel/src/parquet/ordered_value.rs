@@ -32,8 +32,8 @@ impl OrderedValue {
         }
     }
 
-    /// Cuts bytes to a prefix of `most` bytes, or a few more up to the end of a character. The prefix compares with
-    /// values of fewer than `most` bytes as the whole value does. Other values stay as they are.
+    /// Cuts bytes after `most` bytes, or at the next end of a character. Compared with any value of fewer than `most`
+    /// bytes, the prefix gives the same order as the whole value. Other values stay as they are.
     pub fn shorten(&self, most: usize) -> OrderedValue {
         match self {
             OrderedValue::Bytes(value) if value.len() > most => {

@@ -39,7 +39,8 @@ pub fn has_column(shape: &Shape, names: &[String]) -> bool {
 pub struct TableColumns {
     /// The columns to read.
     pub wanted: Vec<Field>,
-    /// Ids of dropped columns, and of Iceberg's metadata columns if the caller knows them. A file may have them.
+    /// Ids that a file may have although no column of the schema has them: of dropped columns, and, if the caller adds
+    /// them, of Iceberg's metadata columns.
     pub dropped: HashSet<i32>,
     /// Ids of optional columns that a file must have, because readers would fill in a default and not null.
     pub needed: HashSet<i32>,

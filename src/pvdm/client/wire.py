@@ -270,7 +270,7 @@ class Wire:
 
 
 def _is_unreachable(outcome: TryOutcome) -> bool:
-    """Whether the Steward did not answer; a proxy in front of it may have answered in its place."""
+    """Whether the connection failed or was lost, or a proxy in front of the Steward could not reach it."""
     if isinstance(outcome, Failure):
         return outcome.code in (Code.STEWARD_UNREACHABLE, Code.STEWARD_CONNECTION_LOST)
     return outcome.status in _GATEWAY_STATUSES

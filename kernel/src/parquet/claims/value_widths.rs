@@ -53,7 +53,7 @@ impl Claims<'_> {
     }
 }
 
-/// No writer truncates the bounds of a column index to fewer bytes than this.
+/// Writers truncate the bounds of a column index only if the values have more bytes than this.
 const INDEX_CUT_BYTES: usize = 16;
 
 fn require_statistics(place: ClaimPlace<'_>, declared: &Statistics<'_>, width: usize) -> Result<()> {

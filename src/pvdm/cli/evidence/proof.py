@@ -21,6 +21,7 @@ from pvdm.model.statements.proof import Proof
 from pvdm.trust.bundle import BUNDLE_SIZE_MAX_BYTES, CheckedBundle, check_bundle, log_checker, resolve_log_origin
 from pvdm.trust.verify import verify_statement
 
+# These texts, and `_WAIVED`, `_NOT_IN_LOG` and `_OVERRIDE_STATE`, follow the words "not proved:".
 UNPINNED: Final = "that the trust root is the right one: it was not verified (no --root-sha256)"
 _UNCHECKED: Final = "nothing was checked: neither signature nor log. "
 _NEXT_STEP: Final = {

@@ -57,9 +57,9 @@ def publish(
 
     The Steward reads the branch and the contract's source itself, and publishes copies of the files. It deletes the
     branch after the publication; after a FAIL the branch stays. The job's own files stay too; `pvdm orphans --remove`
-    removes them. To try a failed branch again, or to replace it by another, give --reason. While a branch is being
-    verified, and after its PASS, the workload id accepts only this branch, unchanged. For another or a changed branch
-    use another id. Needs a producer's token.
+    removes them. After a FAIL, the same id with --reason accepts the branch again, or another one. While a branch is
+    being verified, and after its PASS, the id accepts only this branch, unchanged; anything else needs another id.
+    Needs a producer's token.
 
     \b
     Examples:
@@ -67,7 +67,7 @@ def publish(
       pvdm publish sales.orders etl_2 --workload-id orders-2026-11-15 --reason "the filter is back"
     """
     values = parse_pairs(params, "--param")
-    no_job = Job(name=None, small=True, master=None, conf=(), stage_seconds=None)  # the branch is staged already
+    no_job = Job(name=None, small=True, master=None, conf=(), stage_seconds=None)  # already staged, so without Spark
     with open_coordinator(service, no_job) as opened:
         outcome = opened.publish(workload_id, table, branch, values, reason=reason)
     from pvdm.durable.outcome import Committed, PublicationTime
@@ -83,7 +83,7 @@ def publish(
 @job_options
 @service_options
 def repair(*, workload_id: str, reason: str, job: Job, service: Service) -> None:
-    """Open new attempts at chunks whose verdict was FAIL, and continue with the rest; everything is verified again.
+    """Open new attempts at chunks whose verdict was FAIL, and continue with the rest. Every new attempt is verified.
 
     \b
     Examples:

@@ -298,7 +298,7 @@ class ViewDraft:
         return kept.union(others[: max(0, size - len(kept))])
 
     def _prune_log(self, kept: set[int]) -> list[Json]:
-        """The log after its last entry of a version that is removed now. Entries of versions removed earlier stay."""
+        """The log entries that come after every entry of a version that this change removes."""
         all_entries = read_objects(self.base.raw.get("version-log") if self.base else None)
         all_entries += [] if self.log_entry is None else [self.log_entry]
         entries: list[Json] = []

@@ -92,7 +92,7 @@ class Source(_Part):
     table: _Table | None = None
     """A table of the Steward's catalog, as namespace.name; its snapshot is pinned when a workload is opened."""
     uuid: Annotated[str, Field(pattern=TABLE_UUID)] | None = None
-    """The UUID of `table`. Left out: the UUID of the table of this name that the target got rows from before, if any."""
+    """The UUID of `table`. Left out: the UUID of the table of this name from which the target got rows before."""
     files: Files | None = None
     """Parquet files that a manifest lists with their hashes."""
 

@@ -41,7 +41,7 @@ class Document:
 
 
 class RecordedMeanwhileError(Exception):
-    """Raised in the transaction of an append: another thread or Steward has recorded its statement first."""
+    """Raised in the transaction of an append: another thread or Steward has recorded the same statement."""
 
     def __init__(self, statement_id: str) -> None:
         super().__init__(statement_id)

@@ -72,7 +72,7 @@ class _WorkloadFacts:
     """Facts that all attempts of one workload share."""
 
     table: str | None
-    incomplete: bool
+    incomplete: bool  # see `_is_incomplete`
     overrides: Mapping[str, str]  # Key: a snapshot's id. Value: the id of the override that published the snapshot.
 
 
