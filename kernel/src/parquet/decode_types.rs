@@ -13,8 +13,8 @@ const DIGITS_MAX_64: u8 = 18;
 const DIGITS_MAX_32: u8 = 9;
 
 /// Returns the file's fields, with faster types to decode where the canonical bytes of the values stay the same.
-/// `shape` says where the table's fields (`wanted`) are in the `file`. `has_dictionary` says whether all pages of a leaf
-/// use a small dictionary, and `is_inspected` whether anything but a digest reads a column's values.
+/// `shape` says where the table's fields (`wanted`) are in the `file`. `has_dictionary` says whether all pages of a
+/// leaf use a small dictionary, and `is_inspected` whether anything but a digest reads a column's values.
 pub fn choose_decode_types(
     (wanted, shape, file): (&[Field], &Shape, &Fields),
     columns: &SchemaDescriptor,
