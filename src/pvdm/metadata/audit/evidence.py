@@ -58,6 +58,9 @@ def _read_hashes(fields: Fields, key: str) -> tuple[bytes, ...]:
     return tuple(_decode(text, "a hash of a log proof") for text in fields.texts(key))
 
 
+_HASHES: Final = FieldType(_read_hashes, lambda hashes: [encode_base64(each) for each in hashes])
+
+
 @dataclass(frozen=True, slots=True)
 class LoggedStatement(Document, title="a statement"):
     """A signed envelope and its log entry. `hashes` prove that the entry is in the tree of the checkpoint."""
@@ -66,7 +69,7 @@ class LoggedStatement(Document, title="a statement"):
     envelope: Annotated[bytes, FieldType(_read_envelope, _write_envelope)]
     logged_at: JsonNumber
     index: DecimalText
-    hashes: Annotated[tuple[bytes, ...], FieldType(_read_hashes, lambda found: [encode_base64(each) for each in found])]
+    hashes: Annotated[tuple[bytes, ...], _HASHES]
 
     @property
     def leaf(self) -> bytes:

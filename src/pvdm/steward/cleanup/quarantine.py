@@ -213,11 +213,10 @@ def _read_facts(unit: Unit, attempt: Attempt) -> tuple[str, dict[str, str | None
 
 
 def _why_undecided(unit: Unit, attempt: Attempt) -> str | None:
-    """Why the files may still be needed, or None: break-glass can publish an unpublished chunk of an open workload."""
+    """Why the files may still be needed, or None: break-glass can publish a failed chunk of an open workload."""
     workload = workloads.get(unit, attempt.workload_id)
     published = chunks.list_publications(unit, attempt.workload_id, [attempt.chunk_id])
-    attempt_proofs = proofs.list_by_attempt(unit, attempt.attempt_id)
-    was_proved = attempt_proofs and attempt_proofs[-1].verdict is Outcome.PASS  # break-glass waives a FAIL only
+    was_proved = any(each.verdict is Outcome.PASS for each in proofs.list_by_attempt(unit, attempt.attempt_id)[-1:])
     if workload.state is not WorkloadState.OPEN or published or was_proved:
         return None
     return f"workload {attempt.workload_id} is open, and this chunk of it is not published"
