@@ -275,6 +275,31 @@ def test_a_publication_with_an_unknown_outcome_is_settled_before_it_is_retried(d
     assert [what for what, _ in desk.calls_made] == ["settle", "publish", "settle", "publish"]
 
 
+def test_a_publication_that_committed_before_the_ledger_was_lost_gets_its_receipt_at_the_next_try(
+    desk: JobTasks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The error is of the look-up after the commit, so it does not say that the state is unknown."""
+    (one,) = desk.attempts("a")
+    desk.passed(one)
+    ledger_away = threading.Event()
+    has_work = Jobs._has_work
+
+    def publish(attempt_ids: Sequence[str]) -> None:
+        desk.published(attempt_ids)
+        ledger_away.set()
+        raise UnavailableError("ledger_unreachable", "the database restarts")
+
+    def look_again(jobs: Jobs, job: Any) -> bool | None:
+        return None if ledger_away.is_set() else has_work(jobs, job)
+
+    desk.publish, desk.settle = publish, ledger_away.clear
+    monkeypatch.setattr(Jobs, "_has_work", look_again)
+    with run_jobs(desk, retry_seconds=0.01) as jobs:
+        assert eventually(lambda: len(desk.calls("settle")) == 2)
+        assert wait_for_jobs(jobs, SECONDS)
+    assert [what for what, _ in desk.calls_made] == ["settle", "publish", "settle"]
+
+
 @pytest.mark.parametrize("error", [UnavailableError("disk_full", "full"), StateUnknownError("unknown", "unknown")])
 def test_a_committed_publication_that_is_not_finished_is_settled_until_it_is(desk: JobTasks, error: PvdmError) -> None:
     """Receipt and clean-up come after the commit, when the state of the attempt no longer shows that work is left."""

@@ -54,8 +54,7 @@ class LocalStore:
     """Files of this machine. New folders are durable from `root` on. No link below `warehouse` is followed."""
 
     def __init__(self, root: Path, warehouse: Location | None = None) -> None:
-        self._folders = Folders(root)
-        self._warehouse = warehouse
+        self._folders, self._warehouse = Folders(root), warehouse
 
     def start_reading(self, place: Location) -> FileStream:
         """Begin to read a plain file. Reading the first piece raises OSError for a link or folder."""
@@ -111,8 +110,10 @@ class LocalStore:
             return []
 
     def remove(self, place: Location) -> None:
-        """Remove the file or link."""
-        place.local.unlink(missing_ok=True)
+        """Remove the file or link, so that it is not there again after a power cut."""
+        with contextlib.suppress(FileNotFoundError):
+            place.local.unlink()
+            sync_folder(place.local.parent)
 
     def make_durable(self, places: Sequence[Location]) -> None:
         """Sync each file, then every readable folder above them once."""

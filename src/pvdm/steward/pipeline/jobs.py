@@ -243,7 +243,7 @@ class Jobs:
                 if self._has_work(job) is not False:
                     self._tasks.verify(job.subject)
             case JobKind.PUBLISH:
-                if isinstance(job.error, StateUnknownError):  # the last try may have published
+                if job.error is not None:  # the last try may have published, and its error may be of what came after
                     self._tasks.settle()
                 if ready := self._list_publishable(job.subject):
                     self._tasks.publish(ready[0].workload_id, [each.attempt_id for each in ready])

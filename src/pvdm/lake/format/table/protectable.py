@@ -35,9 +35,8 @@ def _require_names(metadata: TableMetadata) -> None:
     names_in_table: dict[str, str] = {}
     names_in_files: dict[str, str] = {}
     for name, name_in_files in _list_names(StructType(columns)):
-        keys = [(names_in_table, key) for key in _ignore_case(name)]
-        keys += [(names_in_files, key) for key in _ignore_case(name_in_files)]
-        for names, key in keys:
+        places = ((names_in_table, name), (names_in_files, name_in_files))
+        for names, key in ((names, key) for names, each in places for key in _ignore_case(each)):
             if (other := names.setdefault(key, name)) != name:
                 words = f"columns {other} and {name} have one name for engines that ignore upper case"
                 raise Code.TABLE_UNPROTECTABLE(words, reason="column_names_collide", got=f"{other} and {name}")
