@@ -22,7 +22,7 @@ def test_the_folder_of_a_removed_file_is_synced_after_the_removal(
     sync = os.fsync
 
     def record_sync(descriptor: int) -> None:
-        synced.append((os.readlink(f"/proc/self/fd/{descriptor}"), file.exists()))
+        synced.append((str(Path(f"/proc/self/fd/{descriptor}").readlink()), file.exists()))
         sync(descriptor)
 
     monkeypatch.setattr(os, "fsync", record_sync)
