@@ -195,9 +195,11 @@ def env(*before: Path) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [*map(str, before), *sys.path]))}
 
 
-# A study far too long to end by itself; it prints `ready` when its imports are done.
+# A study far too long to end by itself; it prints `ready` when its imports are done. For the first array PyArrow
+# imports pandas, and a Ctrl-C that comes during this import is lost.
 STUDY = """
-import sys, pvdm.cli.demo.evaluate
+import sys, pyarrow, pvdm.cli.demo.evaluate
+pyarrow.array([0.5])
 print('ready', flush=True)
 sys.exit(pvdm.cli.main(
     ['eval', 'collision', '--multisets', '1000000', '--engine', 'reference', '--out', '/dev/null']
