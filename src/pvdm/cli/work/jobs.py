@@ -191,7 +191,7 @@ def committed_lines(outcome: Committed) -> Iterator[Line]:
     """The published workload and its chunks; overrides, earlier publications and missing rows are marked."""
     from pvdm.durable.outcome import PublicationTime
 
-    summary, *alerts = str(outcome).splitlines()
+    summary, *alerts = str(outcome).split("\n")
     yield summary, "green"
     yield from ((each, ALERT) for each in alerts)
     if outcome.published is PublicationTime.PARTLY_NOW:
