@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import secrets
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -11,11 +12,12 @@ from pathlib import Path
 
 import pvdm
 from bench.job_services import job_services_of
-from pvdm.api.work import ChunkView, WorkloadView
+from pvdm.api.work import ChunkView, LeaseRequest, WorkloadView
 from pvdm.client import StewardClient
 from pvdm.ledger.record.tokens import Grant
 from pvdm.model.contract import BoundContract, parse_contract
 from pvdm.model.role import Role
+from pvdm.model.states import LEASE_MAX_SECONDS
 from pvdm.physical.stager import Destination
 from pvdm.steward.embedded.embedded import Person
 from pvdm.steward.notary import Notary
@@ -59,7 +61,9 @@ class BenchSteward:
         workload = client.open_workload(workload_id, table, parameters)
         bound = parse_contract(client.contract(workload.contract_hash)).bind(dict(workload.parameters))
         (chunk,) = client.chunks(workload_id)
-        attempt = client.next_attempt(workload_id, chunk.chunk_id, "measured")
+        request = LeaseRequest(run_id=secrets.token_hex(16), runner="the benchmark", seconds=LEASE_MAX_SECONDS)
+        lease_number = client.acquire_lease(workload_id, request).lease_number
+        attempt = client.next_attempt(workload_id, chunk.chunk_id, "measured", lease_number)
         to = Destination(
             client.url,
             table,

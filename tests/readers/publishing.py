@@ -33,6 +33,7 @@ from tests.readers.rows import CASE, CASE_FIELD_ID, ROWS, table_schema
 from tests.support.catalog.http import Caller
 from tests.support.oracles.engines import consumer_catalog, metadata_location
 from tests.support.steward.http import bearer
+from tests.support.steward.leases import open_attempt
 from tests.support.steward.shop import Shop, contract, shop_at
 from tests.support.stores.places import file_at, location_of
 from tests.support.stores.places import files as store_files
@@ -102,7 +103,7 @@ class Publisher:
         self.shop.protect(text.replace("identity: [id]", f"identity: [{CASE}, id]"))
         with self.shop.client() as client:
             client.open_workload(name, f"sales.{name}", {})
-            attempt = client.next_attempt(name, "all", "differential reading")
+            attempt = open_attempt(client, name, "all", "differential reading")
             token = client.attempt_token(attempt.attempt_id).token
             with client.with_token(token) as mine:
                 _stage(mine, name, attempt.branch, attempt.prefix, files)

@@ -27,15 +27,26 @@ from pvdm.api.base import (
 from pvdm.api.errors import RefusalView
 from pvdm.errors import InputError, comparison
 from pvdm.model.chunk import CHUNK_ID_MAX_CHARACTERS
+from pvdm.model.fields import LONG_MAX
 from pvdm.model.located import WrongRows
 from pvdm.model.printable import counted
 from pvdm.model.role import Role
 from pvdm.model.statements.verdict import FailureClass, Outcome
-from pvdm.model.states import ATTEMPT, AttemptState, WorkloadState
+from pvdm.model.states import (
+    ATTEMPT,
+    LEASE_MAX_SECONDS,
+    LEASE_MIN_SECONDS,
+    LEASE_SECONDS,
+    AttemptState,
+    WorkloadState,
+)
 
 PARAMETERS_MAX: Final = 64
 BRANCH_MAX_CHARACTERS: Final = 255
+RUNNER_MAX_CHARACTERS: Final = 256
 QUARANTINE_REMOVED_MAX: Final = 100
+
+LeaseNumber: TypeAlias = Annotated[int, Field(ge=1, le=LONG_MAX)]
 
 
 class RowsInView(ResponseModel):
@@ -120,12 +131,41 @@ class OpenWorkloadRequest(RequestModel):
     parameters: Annotated[_ParameterValues, Field(default_factory=dict)]
 
 
+class LeaseRequest(RequestModel):
+    """A run that wants to work on a workload. A caller that repeats its `run_id` gets the lease that it has.
+
+    `runner` says which process runs it and where. `process` identifies that process on its host, so that a later run
+    there can find out that it has ended. With `take_over` the lease of another run ends.
+    """
+
+    run_id: RandomHex
+    runner: Annotated[str, Field(min_length=1, max_length=RUNNER_MAX_CHARACTERS, pattern=PLAIN)]
+    process: Annotated[str, Field(min_length=1, max_length=RUNNER_MAX_CHARACTERS, pattern=PLAIN)] | None = None
+    seconds: Annotated[int, Field(ge=LEASE_MIN_SECONDS, le=LEASE_MAX_SECONDS)] = LEASE_SECONDS
+    take_over: bool = False
+
+
+class HeldLeaseRequest(RequestModel):
+    """The lease that a run holds: its own id, and the number of the lease."""
+
+    run_id: RandomHex
+    lease_number: LeaseNumber
+
+
 class OpenAttemptRequest(RequestModel):
-    """The chunk to try, and why. A caller that chooses the attempt's id may repeat the request."""
+    """The chunk to try, why, and under which lease. A caller that chooses the attempt's id may repeat the request."""
 
     chunk_id: Annotated[str, Field(min_length=1, max_length=CHUNK_ID_MAX_CHARACTERS, pattern=PLAIN)]
     reason: Reason
+    lease_number: LeaseNumber
     attempt_id: RandomHex | None = None
+
+
+class AbortAttemptRequest(RequestModel):
+    """Why the attempt is aborted, and under which lease."""
+
+    reason: Reason
+    lease_number: LeaseNumber
 
 
 class PublishBranchRequest(OpenWorkloadRequest):
@@ -228,6 +268,20 @@ class JobList(ResponseModel):
     jobs: tuple[ListedJob, ...]
 
 
+class LeaseView(ResponseModel):
+    """The right of one run to work on a workload, until `expires_at`. `lease_number` grows with each new lease.
+
+    `holder` is the name of its token, `runner` its process and host. `seconds` is its time after each renewal.
+    """
+
+    lease_number: Count
+    holder: str
+    runner: str
+    live: Flag
+    expires_at: Micros
+    seconds: Count
+
+
 class WorkloadView(ResponseModel):
     """One workload in the ledger; `table` is the target's full name, `source` the source's UUID.
 
@@ -235,7 +289,7 @@ class WorkloadView(ResponseModel):
     `source_newer_columns` is Iceberg's JSON of the columns that the source had when the workload was opened, but not in
     the pinned snapshot. `chunk_states` counts the last attempts at the chunks. `problem` stops one of these attempts.
     `override_ids` are the overrides that published chunks of it. `claim` is the part of the table that it has reserved,
-    so that no other workload can append to it.
+    so that no other workload can append to it. `lease` is the newest lease, live or not.
     """
 
     workload_id: str
@@ -259,6 +313,7 @@ class WorkloadView(ResponseModel):
     epoch: DecimalText
     reason: str
     changed_at: Micros
+    lease: LeaseView | None
 
 
 class WorkloadList(ResponseModel):

@@ -245,11 +245,13 @@ def may_reuse_sequence_numbers(grant: Grant, row: TableRow) -> bool:
 def require_staging(unit: Unit, attempt_id: str) -> None:
     """Raise unless the attempt is still STAGING when its commit takes effect.
 
-    The attempt may have ended since the commit was checked. Its clean-up would then miss what the commit adds.
+    The attempt may have ended since the commit was checked. Its clean-up would then miss what the commit adds. The run
+    that opened it must still hold the workload's lease.
     """
-    state = attempts.lock(unit, attempt_id).state
-    if state is not AttemptState.STAGING:
-        raise _not_staging_error(state)
+    found = attempts.lock(unit, attempt_id)
+    if found.state is not AttemptState.STAGING:
+        raise _not_staging_error(found.state)
+    attempts.require_leased(unit, found, now_micros=unit.at_micros)
 
 
 def _not_staging_error(state: AttemptState) -> NotAllowedError:

@@ -58,13 +58,35 @@ class WorkCalls(Calls):
         page = page_query(number_text(after, "number of chunks"), limit)
         return self._get(f"{_workload_path(workload_id)}/chunks", work.ChunkList, page).chunks
 
-    def next_attempt(self, workload_id: str, chunk_id: str, reason: str) -> work.AttemptView:
-        """Open a new attempt at the chunk. Raises `attempt_live` if there is a live one, whose id is in the details.
+    def acquire_lease(self, workload_id: str, request: work.LeaseRequest) -> work.LeaseView:
+        """Get the lease of an open workload. Raises `workload_leased` while another run has it, unless it takes over.
+
+        A repeated request with the same `run_id` returns the lease that this run has.
+        """
+        call = new_post(f"{_workload_path(workload_id)}/lease", request, repeatable=True, patient=True)
+        return self._read(call, work.LeaseView)
+
+    def renew_lease(self, workload_id: str, run_id: str, lease_number: int) -> work.LeaseView:
+        """Renew the lease. Raises `lease_lost` if it has expired, or another run has a newer one."""
+        body = build_request(work.HeldLeaseRequest, run_id=run_id, lease_number=lease_number)
+        call = new_post(f"{_workload_path(workload_id)}/lease/renew", body, repeatable=True)
+        return self._read(call, work.LeaseView)
+
+    def release_lease(self, workload_id: str, run_id: str, lease_number: int) -> work.LeaseView:
+        """End the lease before its expiry; one that has ended stays as it is. Returns the workload's newest lease."""
+        body = build_request(work.HeldLeaseRequest, run_id=run_id, lease_number=lease_number)
+        call = new_post(f"{_workload_path(workload_id)}/lease/release", body, repeatable=True)
+        return self._read(call, work.LeaseView)
+
+    def next_attempt(self, workload_id: str, chunk_id: str, reason: str, lease_number: int) -> work.AttemptView:
+        """Open a new attempt at the chunk, under the caller's lease. Raises `attempt_live` if there is a live one.
 
         The client chooses the id of the new attempt, so that after a lost response the same request finds the attempt.
         """
         attempt_id = secrets.token_hex(16)
-        body = build_request(work.OpenAttemptRequest, chunk_id=chunk_id, reason=reason, attempt_id=attempt_id)
+        body = build_request(
+            work.OpenAttemptRequest, chunk_id=chunk_id, reason=reason, lease_number=lease_number, attempt_id=attempt_id
+        )
         path = f"{_workload_path(workload_id)}/attempts"
         return self._read(new_post(path, body, repeatable=True, patient=True), work.AttemptView)
 
@@ -98,9 +120,10 @@ class WorkCalls(Calls):
         call = new_post(f"{_attempt_path(attempt_id)}/staged", None, repeatable=True, patient=True)
         return self._read(call, work.AttemptView)
 
-    def abort_attempt(self, attempt_id: str, reason: str) -> work.AttemptView:
-        """Abort a STAGING attempt; aborting it again changes nothing."""
-        call = new_post(f"{_attempt_path(attempt_id)}/abort", with_reason(reason), repeatable=True)
+    def abort_attempt(self, attempt_id: str, reason: str, lease_number: int) -> work.AttemptView:
+        """Abort a STAGING attempt, under the caller's lease of the workload; aborting it again changes nothing."""
+        body = build_request(work.AbortAttemptRequest, reason=reason, lease_number=lease_number)
+        call = new_post(f"{_attempt_path(attempt_id)}/abort", body, repeatable=True)
         return self._read(call, work.AttemptView)
 
     def attempt_token(self, attempt_id: str) -> AttemptToken:

@@ -17,7 +17,7 @@ from pvdm.durable.run import Run, Settings
 from pvdm.errors import Code, ConflictError, InputError, NotAllowedError, PvdmError
 from pvdm.model.contract import DataProductContract, parse_contract, read_contract
 from pvdm.model.role import Role
-from pvdm.model.states import AttemptState, WorkloadState
+from pvdm.model.states import LEASE_SECONDS, AttemptState, WorkloadState
 from pvdm.physical.small import SmallStager
 from pvdm.physical.spark import SparkStager
 from pvdm.physical.stager import Stager
@@ -38,18 +38,24 @@ class Coordinator:
         spark: SparkSession | Callable[[], SparkSession] | None = None,
         *,
         stage_seconds: float | None = None,
+        lease_seconds: int = LEASE_SECONDS,
+        take_over: bool = False,
         watch: Watch = ignore_progress,
     ) -> None:
         """`steward` is an embedded Steward or a producer's client. Without `spark`, jobs return Arrow tables.
 
         `spark` is a session, or a function that starts one, which is called when there is a chunk to stage.
-        `stage_seconds`: how long the staging of one chunk may take. `watch` is called at every step.
+        `stage_seconds`: how long the staging of one chunk may take. `watch` is called at every step. A run holds the
+        lease of its workload, and renews it several times within `lease_seconds`. With `take_over` it ends the lease of
+        another run.
         """
         client = steward.with_patience()
         self._owns_client = client.identity().role is not Role.PRODUCER  # an embedded Steward lends a producer's token
         self._client = client.with_token(steward.lend(Role.PRODUCER).token) if self._owns_client else client
         self._spark = _session_function(spark)
         self._stage_seconds = stage_seconds
+        self._lease_seconds = lease_seconds
+        self._take_over = take_over
         self._watch = watch
 
     def __enter__(self) -> Coordinator:
@@ -86,6 +92,11 @@ class Coordinator:
         texts = {name: _parameter_text(name, value) for name, value in parameters.items()}
         self._require_job(build)
         return self._run(self._client.open_workload(workload_id, table, texts), build)
+
+    def resume_workload(self, workload_id: str, build: Build | None = None) -> Outcome:
+        """Continue a workload that was opened before, with the parameters that it was opened with."""
+        self._require_job(build)
+        return self._run(self._client.workload(workload_id).workload, build)
 
     def repair(self, workload_id: str, build: Build | None = None, *, reason: str) -> Outcome:
         """Try failed chunks again, with new attempts, and continue with the rest of the workload.
@@ -163,6 +174,9 @@ class Coordinator:
             source=source,
             watch=self._watch,
             stage_seconds=self._stage_seconds,
+            lease_seconds=self._lease_seconds,
+            take_over=self._take_over,
+            stages_rows=build is not _refuse_build,
             repair_reason=repair_reason,
             opened_attempt=opened_attempt,
         )

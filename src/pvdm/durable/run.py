@@ -6,12 +6,13 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 from pvdm.api.work import AttemptView, ChunkView, WorkloadView
 from pvdm.client import StewardClient
 from pvdm.durable import failure_text
 from pvdm.durable.chunk import Chunk, Source
+from pvdm.durable.lease import HeldLease, hold_lease
 from pvdm.durable.outcome import (
     Activity,
     ChunkOutcome,
@@ -29,7 +30,7 @@ from pvdm.durable.outcome import (
 from pvdm.errors import Code, ConflictError, PvdmError, RolledBackError
 from pvdm.model.contract import BoundContract
 from pvdm.model.statements.core import Operation
-from pvdm.model.states import ROLLED_BACK_MAX, AttemptState, WorkloadState, needs_reason
+from pvdm.model.states import LEASE_SECONDS, ROLLED_BACK_MAX, AttemptState, WorkloadState, needs_reason
 from pvdm.physical.stager import Destination, Stager
 from pvdm.physical.watchdog import SigtermReceived, raise_on_sigterm, run_watched
 
@@ -51,7 +52,8 @@ class Settings:
     """Settings of a run. `repair_reason` says why failed chunks are tried again; None if they are not.
 
     `get_stager` is called when there is a chunk to stage, since it may start Spark. `opened_attempt` is the id of an
-    attempt that the caller has just opened: its publication counts as this run's.
+    attempt that the caller has just opened: its publication counts as this run's. The run renews its lease within
+    `lease_seconds`; with `take_over` it ends the lease of another run. `stages_rows` is False if the rows are staged.
     """
 
     make_rows: MakeRows
@@ -59,6 +61,9 @@ class Settings:
     source: Source | None
     watch: Watch
     stage_seconds: float | None
+    lease_seconds: int = LEASE_SECONDS
+    take_over: bool = False
+    stages_rows: bool = True
     repair_reason: str | None = None
     opened_attempt: str | None = None
 
@@ -78,19 +83,47 @@ class Run:
         self._plan_indexes: dict[str, int] = {}
         self._failed_before = False  # whether the chunk that ends this run failed in an earlier run
         self._source_noted = False
+        self._lease: HeldLease | None = None
+        self._at_end = contextlib.ExitStack()
 
     def execute(self) -> Outcome:
-        """Run to the end, or until an interruption or a rollback; raises other errors."""
+        """Run to the end, or until an interruption or a rollback; raises other errors.
+
+        Raises `workload_leased` if another run holds the workload's lease.
+        """
         if self._workload.state is WorkloadState.ABANDONED:
             return self._rolled_back_outcome(failure_text.abandoned_error(self._workload))
         try:
-            with raise_on_sigterm():
+            with raise_on_sigterm(), self._at_end:
+                if self._settings.stages_rows:
+                    self._hold_lease_of_open()
                 return self._run_chunks()
         except (KeyboardInterrupt, SigtermReceived):
             staged = any(each.state in _WITH_STEWARD for each in self._attempts.values())
             return self._rolled_back_outcome(failure_text.interrupted_error(staged=staged))
         except RolledBackError as error:
+            if error.code == Code.WORKLOAD_LEASED:
+                raise
             return self._rolled_back_outcome(error)
+
+    def _hold_lease_of_open(self) -> None:
+        """Hold the lease from the start, so that a second run ends before it has staged anything."""
+        if self._workload.state is WorkloadState.OPEN:
+            try:
+                self._hold_lease()
+            except ConflictError as error:
+                if error.code != Code.WORKLOAD_MOVED:  # another run has just completed it
+                    raise
+
+    def _hold_lease(self) -> HeldLease:
+        """The lease of this run, acquired at the first call and released at the end of the run."""
+        if self._lease is None:
+            settings = self._settings
+            lease = hold_lease(
+                self._client, self._workload.workload_id, seconds=settings.lease_seconds, take_over=settings.take_over
+            )
+            self._lease = self._at_end.enter_context(lease)
+        return self._lease
 
     def _run_chunks(self) -> Outcome:
         waiting: list[tuple[ChunkView, AttemptView]] = []
@@ -149,7 +182,9 @@ class Run:
                     return self._await_attempt(chunk, last)
                 case AttemptState.STAGING:
                     self._report(chunk, Activity.ABORTING_EARLIER, last)
-                    self._client.abort_attempt(last.attempt_id, failure_text.TAKEN_OVER)
+                    self._client.abort_attempt(
+                        last.attempt_id, failure_text.TAKEN_OVER, self._hold_lease().lease_number
+                    )
                     reason = _RETRY_REASON
                 case ended:
                     if self._settings.repair_reason is None and needs_reason(ended, refused=last.refusal is not None):
@@ -158,7 +193,8 @@ class Run:
                         return last
                     reason = self._settings.repair_reason or _RETRY_REASON
         self._settings.get_stager()  # first, so that no attempt is opened that cannot be staged
-        opened = self._client.next_attempt(self._workload.workload_id, chunk.chunk_id, reason)
+        lease = self._hold_lease()
+        opened = self._client.next_attempt(self._workload.workload_id, chunk.chunk_id, reason, lease.lease_number)
         self._attempts[chunk.chunk_id] = opened
         self._report(chunk, Activity.STAGING, opened, note=self._source_note())
         self._stage(chunk, opened)
@@ -192,6 +228,7 @@ class Run:
                 lambda: stager.stage(lambda: settings.make_rows(chunk_for_job), destination),
                 cancel=lambda: stager.cancel(destination),
                 seconds=_stage_limit(settings.stage_seconds, attempt_token.identity.expires_at),
+                check=self._hold_lease().require,
             )
         except BaseException as error:
             failure = self._abort_after(chunk, attempt, error)
@@ -202,9 +239,11 @@ class Run:
     def _abort_after(self, chunk: ChunkView, attempt: AttemptView, error: BaseException) -> BaseException:
         """Abort the attempt after an error; returns the error for the caller."""
         reason = failure_text.reason_for(error)
-        aborted = self._abort(attempt, reason)
+        aborted = error if _is_lease_lost(error) else self._abort(attempt, reason)
         failure: BaseException
-        if isinstance(aborted, PvdmError):
+        if _is_lease_lost(aborted):
+            failure = aborted  # the run that has the lease now aborts the attempt
+        elif isinstance(aborted, PvdmError):
             failure = failure_text.unreported_error(error, attempt, aborted)
         else:
             attempt, failure = aborted, failure_text.staging_error(error, reason, aborted)
@@ -220,8 +259,11 @@ class Run:
         This does not wait for a Steward that restarts: the user may have interrupted the run. The next run tries again.
         """
         client = self._client.with_patience(patient=False)
-        with contextlib.suppress(PvdmError):
-            return client.abort_attempt(attempt.attempt_id, reason)
+        try:
+            return client.abort_attempt(attempt.attempt_id, reason, self._hold_lease().lease_number)
+        except PvdmError as error:
+            if _is_lease_lost(error):
+                return error
         try:
             found = client.attempt(attempt.attempt_id)
         except PvdmError as error:
@@ -323,6 +365,10 @@ class Run:
         ids, total = (self._workload.workload_id, chunk.chunk_id), self._workload.chunk_count
         done = sum(each.state is AttemptState.COMMITTED for each in self._attempts.values())
         self._settings.watch(Step(*ids, activity, done, total, attempt.number, problem, note))
+
+
+def _is_lease_lost(error: object) -> TypeGuard[PvdmError]:
+    return isinstance(error, PvdmError) and error.code == Code.LEASE_LOST
 
 
 _WITH_STEWARD: Final = frozenset({AttemptState.VERIFYING, AttemptState.COMMITTING})

@@ -10,6 +10,10 @@ from pvdm.errors import Code
 
 ROLLED_BACK_MAX: Final = 100
 """How many attempts at one chunk may be rolled back. The contract's `governance.attempts` limits the failed ones."""
+LEASE_SECONDS: Final = 60
+"""How long a run holds the lease of its workload after each renewal, unless it asks for another time."""
+LEASE_MIN_SECONDS: Final = 3
+LEASE_MAX_SECONDS: Final = 900
 
 
 class AttemptState(StrEnum):
@@ -105,7 +109,7 @@ _ATTEMPT_STEPS: Final = (
     Transition(
         "STAGING",
         "ROLLED_BACK",
-        "its producer or the Steward aborts it, another run takes over the workload, or the workload is abandoned",
+        "its producer or the Steward aborts it, a later run of the workload aborts it, or the workload is abandoned",
     ),
     Transition("VERIFYING", "COMMITTING", "the verdict is PASS, or it is FAIL and an override waives it"),
     Transition("VERIFYING", "VERIFICATION_FAILED", "the verdict is FAIL, and no override waives it"),

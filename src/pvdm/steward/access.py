@@ -101,7 +101,10 @@ class Access:
             raise tokens.unknown_token_error()
         now = self._clock.trusted_micros()
         with self._ledger.read() as unit:
-            return tokens.check(unit, token, now_micros=now)
+            grant = tokens.check(unit, token, now_micros=now)
+            if grant.attempt_id is not None:
+                attempts.require_leased(unit, attempts.get(unit, grant.attempt_id), now_micros=now)
+            return grant
 
     def exchange(self, client_id: str, client_secret: str) -> tuple[BearerToken, Grant]:
         """Exchange a long-lived token, given as its id and secret, for a short-lived one with the same rights."""
@@ -115,9 +118,10 @@ class Access:
         return token, self._derive(parent, token.sha256, seconds=ACCESS_TOKEN_SECONDS, attempt_id=None)
 
     def issue_attempt_token(self, grant: Grant, attempt_id: str, secret_sha256: str) -> Grant:
-        """Issue a short-lived token that is valid only for one live attempt of the caller's domain; returns its grant.
+        """Issue a token that is valid only for one live attempt of the caller's domain; returns its grant.
 
-        The caller draws the secret and sends its hash, so a repeated request returns the same grant.
+        The token of a run's attempt is valid while the run holds the workload's lease. The caller draws the secret and
+        sends its hash, so a repeated request returns the same grant.
         """
         _require_not_derived(grant)
         return self._derive(grant, secret_sha256, seconds=ATTEMPT_TOKEN_SECONDS, attempt_id=attempt_id)
@@ -132,6 +136,9 @@ class Access:
             expires = min(newest.expires_micros, now + seconds * _MICROS)
             if attempt_id is not None:
                 attempt = attempts.get(unit, attempt_id)
+                if attempt.lease_number is not None:
+                    attempts.require_leased(unit, attempt, now_micros=now)
+                    expires = newest.expires_micros
                 require_domain(parent, workloads.get(unit, attempt.workload_id).opening.domain)
                 if attempt.state not in ATTEMPT.live():
                     raise Code.ATTEMPT_ENDED(expected=", ".join(ATTEMPT.live()), got=attempt.state)

@@ -21,6 +21,7 @@ from pvdm.ledger.catalog import tables
 from pvdm.ledger.clock import LedgerClock, boot_id, database_micros, monotonic_micros, wall_micros
 from pvdm.ledger.migrations import is_migrated, migrate
 from pvdm.ledger.record import receipts, restores
+from pvdm.ledger.work import leases
 from pvdm.model.statements.epoch import EpochStage
 from pvdm.steward.access import Access
 from pvdm.steward.cleanup.quarantine import QuarantineFiles
@@ -130,6 +131,7 @@ def open_notary(config: StewardConfig, *, wall: Clock = wall_micros, monotonic: 
         notary = assemble_notary(config, undo, wall=wall, monotonic=monotonic)
         with notary.ledger.read() as unit:
             restores.require_none_unfinished(unit)  # an interrupted restore must be finished first
+            interrupted = leases.list_live_at_last_use(unit)
         require_table_folders(notary.ledger, config.catalog)
         are_stored = require_shared_settings(notary.ledger, config)
         notary.recorder.check_at_start()
@@ -138,6 +140,8 @@ def open_notary(config: StewardConfig, *, wall: Clock = wall_micros, monotonic: 
         # A Steward whose clock jumped starts too, so that an operator can log in and confirm the time.
         if notary.clock.is_ready():
             notary.epochs.log_missing("logged at start, after an interruption")
+            extend = partial(leases.extend, found=interrupted)
+            notary.ledger.transact(extend, at_micros=notary.clock.now_micros())
             notary.mark_time()
         undo.pop_all()
         return notary

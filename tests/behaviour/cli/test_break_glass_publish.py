@@ -19,6 +19,7 @@ from pvdm.steward.work.queries import JobKind, JobStatus
 from tests.behaviour.cli.served import ServedSteward
 from tests.behaviour.cli.support import CommandResult, Run
 from tests.support.ledger.databases import memory_folder
+from tests.support.steward.leases import open_attempt
 from tests.support.steward.pipeline import BY_DAY, REASON, ROWS, Line, Row, contract, line_at
 from tests.support.waiting import wait_for_jobs
 from tools.proof_kit import SECOND
@@ -38,7 +39,7 @@ class Desk:
     def fail_attempt(self, rows: Sequence[Row] = ROWS[1:], chunk_id: str = "all") -> AttemptView:
         with self.line.client() as producer:
             producer.open_workload("run-1", TARGET, {})
-            tried = producer.next_attempt("run-1", chunk_id, REASON)
+            tried = open_attempt(producer, "run-1", chunk_id, REASON)
             self.line.stage(producer, tried, rows)
             producer.staged(tried.attempt_id)
             found = producer.await_attempt(tried.attempt_id, seconds=TIMEOUT_SECONDS)
@@ -132,7 +133,7 @@ def test_a_proved_chunk_beside_an_overridden_one_is_not_shown_as_overridden(desk
     with desk.line.client() as producer:
         for chunk in producer.chunks("run-1"):
             if chunk.attempt is None:
-                tried = producer.next_attempt("run-1", chunk.chunk_id, REASON)
+                tried = open_attempt(producer, "run-1", chunk.chunk_id, REASON)
                 if chunk.chunk_id == "day=2026-11-14":
                     desk.line.stage(producer, tried, ROWS[2:])
                 producer.staged(tried.attempt_id)

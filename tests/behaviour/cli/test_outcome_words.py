@@ -20,6 +20,7 @@ from pvdm.model.role import Role
 from pvdm.model.statements.verdict import FailureClass
 from pvdm.steward.pipeline import verification
 from pvdm.verify.findings import Finding
+from tests.support.steward.leases import open_attempt
 from tests.support.steward.shop import BY_DAY, ROWS, Row, Shop, contract, shop_at, table_of
 
 CHUNKED = "chunking:\n  by: partition\n  columns: [day]"
@@ -224,7 +225,7 @@ def test_the_last_error_of_a_stuck_job_is_shown(shop: Shop, monkeypatch: pytest.
     monkeypatch.setattr(verification, "verify", fail_to_read)
     with shop.client() as client:
         client.open_workload("stuck-1", table, {})
-        attempt = client.staged(client.next_attempt("stuck-1", "all", "the first").attempt_id)
+        attempt = client.staged(open_attempt(client, "stuck-1", "all", "the first").attempt_id)
         while attempt.job is None or attempt.job.problem is None:
             time.sleep(0.05)
             attempt = client.attempt(attempt.attempt_id)

@@ -21,6 +21,7 @@ from pvdm import Chunk
 from pvdm.cli.common.output import output_to_stderr
 from pvdm.lake.paths import parse_location
 from pvdm.model.role import Role
+from tests.support.steward.leases import abort_attempt, open_attempt
 from tests.support.steward.shop import ROWS, Shop, contract, shop_at, table_of
 
 SORTED = sorted(ROWS, key=repr)
@@ -287,8 +288,8 @@ def test_files_that_a_killed_job_left_are_found_and_removed(shop: Shop) -> None:
     table = protected_table(shop, "orphaned")
     with shop.client() as client:
         client.open_workload("orphaned-1", table, {})
-        left = client.next_attempt("orphaned-1", "all", "killed")
-        client.abort_attempt(left.attempt_id, "killed")
+        left = open_attempt(client, "orphaned-1", "all", "killed")
+        abort_attempt(client, left, "killed")
     # A file that is written after the Steward cleaned up is an orphan; the last task of a killed job may write one.
     assert shop.command(["orphans", table, "--remove"])[0] == 0
     time.sleep(0.5)

@@ -20,6 +20,7 @@ from pvdm.durable.outcome import Activity, PublicationTime, Step
 from pvdm.errors import InputError, NotAllowedError, VerificationError
 from pvdm.model.role import Role
 from pvdm.model.states import AttemptState
+from tests.support.steward.leases import open_attempt, release
 from tests.support.steward.shop import BY_DAY, ROWS, Row, Shop, contract, shop_at, table_of
 from tests.support.waiting import eventually
 
@@ -182,7 +183,8 @@ def test_an_attempt_that_a_killed_run_left_staging_is_rolled_back(shop: Shop) ->
     shop.protect(contract("sales.dead"))
     with shop.client() as client:
         client.open_workload("dead-1", "sales.dead", {})
-        left = client.next_attempt("dead-1", "all", "a run that was killed")
+        left = open_attempt(client, "dead-1", "all", "a run that was killed")
+        release(client, "dead-1")
         outcome = run(shop, "sales.dead", "dead-1")
         assert isinstance(outcome, Committed), outcome
         assert client.attempt(left.attempt_id).state is AttemptState.ROLLED_BACK

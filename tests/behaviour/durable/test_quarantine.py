@@ -17,6 +17,7 @@ from pvdm.lake.paths import parse_location
 from pvdm.lake.vault import Vault
 from pvdm.model.role import Role
 from pvdm.model.statements.verdict import Outcome
+from tests.support.steward.leases import open_attempt
 from tests.support.steward.shop import ROWS, Shop, contract, shop_at, table_of
 from tests.support.waiting import wait_for_jobs
 
@@ -138,7 +139,7 @@ def test_the_removal_of_a_live_attempt_is_refused(shop: Shop) -> None:
     with shop.client() as client:
         opened = client.open_workload("orders-1", "sales.orders", {})
         (chunk,) = client.chunks(opened.workload_id)
-        attempt = client.next_attempt("orders-1", chunk.chunk_id, "a first try")
+        attempt = open_attempt(client, "orders-1", chunk.chunk_id, "a first try")
     words = ("quarantine", "remove", "--attempt", attempt.attempt_id, "--reason", "it is in the way")
     code, answer = run_command(shop, *words)
     assert (code, answer["reason"]) == (5, "quarantine_attempt_live")

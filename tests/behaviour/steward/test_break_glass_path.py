@@ -31,6 +31,7 @@ from tests.support.gate.approvals import reason_of
 from tests.support.ledger.databases import memory_folder
 from tests.support.ledger.rows import receipts_of
 from tests.support.steward.http import bearer, refusal
+from tests.support.steward.leases import open_attempt
 from tests.support.steward.notary import LOG_ORIGIN, override_of, signed_override
 from tests.support.steward.pipeline import BY_DAY, REASON, ROWS, Line, Row, contract, line_at
 from tests.support.waiting import wait_for_jobs
@@ -67,7 +68,7 @@ def operator(line: Line) -> Iterator[StewardClient]:
 def run_attempt(line: Line, client: StewardClient, rows: Sequence[Row], chunk_id: str = "all") -> AttemptView:
     """Stage these rows as the next attempt at the chunk, and wait until the Steward has no job left."""
     client.open_workload("run-1", TARGET, {})
-    attempt = client.next_attempt("run-1", chunk_id, REASON)
+    attempt = open_attempt(client, "run-1", chunk_id, REASON)
     line.stage(client, attempt, rows)
     client.staged(attempt.attempt_id)
     found = client.await_attempt(attempt.attempt_id, seconds=SECONDS)
@@ -121,7 +122,7 @@ def test_an_override_publishes_even_if_the_producers_attempts_are_used_up(
     line.protect(contract("governance: {attempts: 1}"))
     failed = run_attempt(line, producer, WRONG)
     with pytest.raises(InputError) as caught:
-        producer.next_attempt("run-1", "all", REASON)
+        open_attempt(producer, "run-1", "all", REASON)
     assert caught.value.reason == "attempts_used_up"
     done = publish_and_wait(line, operator, submit_override_of(line, operator, failed))
     assert (done.state, done.number) == (AttemptState.COMMITTED, 2)
@@ -203,7 +204,7 @@ def test_an_override_is_refused_while_another_attempt_is_live(
 ) -> None:
     line.protect()
     override_id = submit_override_of(line, operator, run_attempt(line, producer, WRONG))
-    tried = producer.next_attempt("run-1", "all", REASON)
+    tried = open_attempt(producer, "run-1", "all", REASON)
     with pytest.raises(ConflictError) as caught:
         operator.publish_override(override_id)
     assert (caught.value.reason, caught.value.details["attempt_id"]) == ("attempt_live", tried.attempt_id)

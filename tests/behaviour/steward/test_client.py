@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from pvdm import check_proof
+from pvdm.api.work import LeaseRequest
 from pvdm.client import Retries, StewardClient
 from pvdm.client.wire import Call, Wire
 from pvdm.digest.plan import Mode
@@ -100,7 +101,10 @@ def every_call(client: StewardClient) -> tuple[Callable[[], object], ...]:
         lambda: client.workload("w"),
         lambda: client.open_workload("w", "sales.orders", {}),
         lambda: client.chunks("w"),
-        lambda: client.next_attempt("w", "c", "r"),
+        lambda: client.acquire_lease("w", LeaseRequest(run_id=HEX16, runner="r")),
+        lambda: client.renew_lease("w", HEX16, 1),
+        lambda: client.release_lease("w", HEX16, 1),
+        lambda: client.next_attempt("w", "c", "r", 1),
         lambda: client.abandon_workload("w", "r"),
         lambda: client.publish_branch("w", "sales.orders", "b", {}),
         lambda: client.orphans("sales.orders"),
@@ -109,7 +113,7 @@ def every_call(client: StewardClient) -> tuple[Callable[[], object], ...]:
         lambda: client.remove_quarantined([HEX16], "r"),
         lambda: client.staged(HEX16),
         lambda: client.attempt(HEX16),
-        lambda: client.abort_attempt(HEX16, "r"),
+        lambda: client.abort_attempt(HEX16, "r", 1),
         lambda: client.attempt_token(HEX16),
         client.proofs,
         lambda: client.proof(HEX32),
@@ -205,7 +209,7 @@ def test_only_idempotent_calls_are_repeatable(recorded: list[Call]) -> None:
         lambda: client.challenge(
             nonce=HEX16, catalog="c", table_uuid=UUID, snapshot_id=1, mode="stored", fingerprints={}
         ),
-        lambda: client.abort_attempt(HEX16, "r"),
+        lambda: client.abort_attempt(HEX16, "r", 1),
         lambda: client.attempt_token(HEX16),
     )
     assert (len(recorded), [call.path for call in recorded if not call.repeatable]) == (8, [])
@@ -307,9 +311,9 @@ def test_an_attempts_token_is_valid_for_that_attempt_only(house: House) -> None:
     assert issued.identity.attempt_id == core.attempt.attempt_id
     with StewardClient(house.url, issued.token) as job:
         assert refusal(lambda: job.attempt(other.attempt.attempt_id))[0] is NotAllowedError
-        ended = job.abort_attempt(core.attempt.attempt_id, "the job was stopped")
+        ended = job.abort_attempt(core.attempt.attempt_id, "the job was stopped", 1)
         assert (ended.state, ended.reason) == (AttemptState.ROLLED_BACK, "the job was stopped")
-        assert job.abort_attempt(core.attempt.attempt_id, "the job was stopped") == ended
+        assert job.abort_attempt(core.attempt.attempt_id, "the job was stopped", 1) == ended
 
 
 def test_a_proof_is_listed_fetched_and_checked_offline(house: House) -> None:

@@ -282,7 +282,10 @@ def test_an_attempt_gets_no_token_and_is_not_aborted_while_the_clock_is_in_doubt
     scene.time.jump(YEAR)
     body = {"secret_sha256": "ab" * 32}
     assert refusal(scene.steward.http.post(f"{path}/tokens", json=body, headers=producer)) == (503, "clock_jumped")
-    assert refusal(scene.steward.http.post(f"{path}/abort", json=REASON, headers=producer)) == (503, "clock_jumped")
+    assert refusal(scene.steward.http.post(f"{path}/abort", json={**REASON, "lease_number": 1}, headers=producer)) == (
+        503,
+        "clock_jumped",
+    )
     assert count(stand.notary.ledger, tokens) == before
 
 

@@ -72,7 +72,7 @@ def test_requests_that_need_the_time_are_refused_and_change_nothing(steward: Ser
     path = f"/v1/attempts/{steward.stand.verifying().attempt.attempt_id}"
     steward.stand.time.jump(YEAR)
     for response in (
-        steward.http.post(f"{path}/abort", json=REASON, headers=producer),
+        steward.http.post(f"{path}/abort", json={**REASON, "lease_number": 1}, headers=producer),
         steward.http.post(f"{path}/tokens", json={"secret_sha256": "ab" * 32}, headers=producer),
     ):
         assert refusal(response) == (503, "clock_jumped")

@@ -261,7 +261,9 @@ def test_a_callers_request_beyond_its_concurrency_waits_and_is_then_refused(tmp_
         other = steward.headers()
         path = f"/v1/attempts/{core.attempt.attempt_id}"
         with blocked_commits() as (reached, go):
-            blocked = pool.submit(steward.http.post, f"{path}/abort", json=REASON, headers=headers)
+            blocked = pool.submit(
+                steward.http.post, f"{path}/abort", json={**REASON, "lease_number": 1}, headers=headers
+            )
             assert reached.wait(5)
             refused = steward.http.get(path, headers=headers)
             assert refusal(refused) == (429, "too_many_requests_at_once")
@@ -278,7 +280,9 @@ def test_a_request_that_waits_is_answered_when_the_first_one_ends(tmp_path: Path
         headers = steward.headers(Role.PRODUCER, "sales")
         path = f"/v1/attempts/{core.attempt.attempt_id}"
         with blocked_commits() as (reached, go):
-            blocked = pool.submit(steward.http.post, f"{path}/abort", json=REASON, headers=headers)
+            blocked = pool.submit(
+                steward.http.post, f"{path}/abort", json={**REASON, "lease_number": 1}, headers=headers
+            )
             assert reached.wait(5)
             waiting = pool.submit(steward.http.get, path, headers=headers)
             time.sleep(0.3)
@@ -293,7 +297,7 @@ def test_all_callers_together_have_a_limit_that_does_not_apply_to_healthz(tmp_pa
         headers = steward.headers(Role.PRODUCER, "sales")
         other = steward.headers()
         with blocked_commits() as (reached, _):
-            blocked = pool.submit(steward.http.post, path, json=REASON, headers=headers)
+            blocked = pool.submit(steward.http.post, path, json={**REASON, "lease_number": 1}, headers=headers)
             assert reached.wait(5)
             refused = steward.http.get("/v1/identity", headers=other)
             assert refusal(refused) == (503, "service_busy")

@@ -260,7 +260,7 @@ def test_a_producer_aborts_an_attempt_with_the_attempts_token(steward: Served) -
     token, producer = BearerToken.draw(), steward.headers(Role.PRODUCER, "sales")
     issued = steward.http.post(f"{path}/tokens", json={"secret_sha256": token.sha256}, headers=producer).json()
     assert issued["identity"]["attempt_id"] == core.attempt.attempt_id
-    response = steward.http.post(f"{path}/abort", json=REASON, headers=bearer(token.reveal()))
+    response = steward.http.post(f"{path}/abort", json={**REASON, "lease_number": 1}, headers=bearer(token.reveal()))
     assert (response.json()["state"], response.json()["reason"]) == ("ROLLED_BACK", REASON["reason"])
 
 

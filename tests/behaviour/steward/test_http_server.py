@@ -199,7 +199,7 @@ def test_a_stop_completes_running_requests_and_refuses_new_connections(tmp_path:
         path = f"/v1/attempts/{steward.stand.staging().attempt.attempt_id}/abort"
         headers = steward.headers(Role.PRODUCER, "sales")
         with blocked_commits() as (reached, go):
-            blocked = pool.submit(steward.http.post, path, json=REASON, headers=headers)
+            blocked = pool.submit(steward.http.post, path, json={**REASON, "lease_number": 1}, headers=headers)
             assert reached.wait(20)
             stopping = pool.submit(steward.server.stop)
             wait_until_refused(steward.server.port)
@@ -217,7 +217,7 @@ def test_a_stop_has_a_time_limit_and_a_request_cut_off_gets_state_unknown(tmp_pa
         path = f"/v1/attempts/{steward.stand.staging().attempt.attempt_id}/abort"
         headers = steward.headers(Role.PRODUCER, "sales")
         with blocked_commits() as (reached, _):
-            blocked = pool.submit(steward.http.post, path, json=REASON, headers=headers)
+            blocked = pool.submit(steward.http.post, path, json={**REASON, "lease_number": 1}, headers=headers)
             assert reached.wait(20)
             begun = time.monotonic()
             steward.server.stop()
@@ -282,7 +282,7 @@ def test_after_a_signal_requests_complete_and_the_process_exits_with_0(tmp_path:
             blocked = pool.submit(
                 httpx.post,
                 f"{address}/v1/attempts/{attempt_id}/abort",
-                json=REASON,
+                json={**REASON, "lease_number": 1},
                 headers=bearer(token),
                 timeout=20,
                 trust_env=False,

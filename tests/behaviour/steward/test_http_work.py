@@ -23,6 +23,7 @@ from pvdm.steward.work.queries import JobKind, JobStatus
 from tests.support.gate.approvals import reason_of
 from tests.support.ledger.databases import memory_folder
 from tests.support.steward.http import bearer
+from tests.support.steward.leases import open_attempt
 from tests.support.steward.pipeline import BY_DAY, REASON, Line, contract, line_at
 from tests.support.waiting import wait_for_jobs
 
@@ -51,7 +52,7 @@ def test_a_workload_is_opened_listed_and_attempted(line: Line, producer: Steward
     assert producer.workloads() == (opened.model_copy(update={"source_newest_snapshot_id": None}),)
     first, *_ = producer.chunks("run-1")
     assert (first.where, first.files, first.attempt) == ("day = '2026-11-13'", None, None)
-    attempt = producer.next_attempt("run-1", first.chunk_id, REASON)
+    attempt = open_attempt(producer, "run-1", first.chunk_id, REASON)
     assert (attempt.table, attempt.target_branch, attempt.state) == ("sales.orders", "main", AttemptState.STAGING)
     assert producer.chunks("run-1", limit=1)[0].attempt == attempt
     assert producer.workload("run-1").attempts == (attempt,)
@@ -61,9 +62,9 @@ def test_after_a_lost_answer_the_same_request_gives_the_live_attempt_or_the_same
     producer: StewardClient,
 ) -> None:
     producer.open_workload("run-1", "sales.orders", {})
-    attempt = producer.next_attempt("run-1", "day=~other", REASON)
+    attempt = open_attempt(producer, "run-1", "day=~other", REASON)
     with pytest.raises(ConflictError) as caught:
-        producer.next_attempt("run-1", "day=~other", REASON)
+        open_attempt(producer, "run-1", "day=~other", REASON)
     assert caught.value.details["attempt_id"] == attempt.attempt_id
     staged = producer.staged(attempt.attempt_id)
     assert (staged.state, producer.staged(attempt.attempt_id)) == (AttemptState.VERIFYING, staged)

@@ -22,6 +22,7 @@ from pvdm.model.role import Role
 from pvdm.model.statements.verdict import FailureClass, Outcome
 from pvdm.model.states import AttemptState
 from tests.support.ledger.databases import memory_folder
+from tests.support.steward.leases import abort_attempt
 from tests.support.steward.pipeline import RAW
 from tests.support.steward.staged_by_hand import LONG_TOWN, OLD, Goods, Staging, goods_at
 from tests.support.stores.places import ON_S3, file_at, location_of, stores
@@ -331,4 +332,4 @@ def test_a_snapshot_of_another_schema_is_refused_at_the_commit_to_the_branch(
     staging = Staging(goods, producer, target, goods.attempt(producer, target, "snapshot-schema"))
     with pytest.raises(Exception, match="schema"):
         staging.commit((staging.header, [staging.file()]), **{"schema-id": 4})
-    producer.abort_attempt(staging.attempt.attempt_id, "refused")
+    abort_attempt(producer, staging.attempt, "refused")

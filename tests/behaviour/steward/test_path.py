@@ -24,6 +24,7 @@ from pvdm.model.states import AttemptState, WorkloadState
 from tests.support import fault
 from tests.support.ledger.databases import memory_folder
 from tests.support.ledger.rows import receipts_of
+from tests.support.steward.leases import abort_attempt, open_attempt
 from tests.support.steward.pipeline import BY_DAY, REASON, ROWS, Line, Row, contract, line_at, table_of
 from tests.support.stores.places import ON_S3, file_at, location_of, stores
 from tests.support.waiting import wait_for_jobs
@@ -61,7 +62,7 @@ def run_attempt(
 ) -> AttemptView:
     """Open the workload, make one attempt at a chunk, and wait until it ends or waits for the other chunks."""
     client.open_workload(workload_id, TARGET, {})
-    attempt = client.next_attempt(workload_id, chunk_id, REASON)
+    attempt = open_attempt(client, workload_id, chunk_id, REASON)
     if rows:
         line.stage(client, attempt, rows)
     client.staged(attempt.attempt_id)
@@ -252,7 +253,7 @@ def test_an_aborted_attempt_leaves_neither_branch_nor_files(line: Line, producer
     _, attempt = line.attempt(producer)
     line.stage(producer, attempt, ROWS)
     assert files_below(prefix_of(attempt)) != []
-    assert producer.abort_attempt(attempt.attempt_id, "stopped").state is AttemptState.ROLLED_BACK
+    assert abort_attempt(producer, attempt, "stopped").state is AttemptState.ROLLED_BACK
     require_clean_up(line, attempt)
     assert files_below(prefix_of(attempt)) == []
     assert producer.orphans(TARGET) == ()
@@ -261,7 +262,7 @@ def test_an_aborted_attempt_leaves_neither_branch_nor_files(line: Line, producer
 def test_a_late_file_of_a_killed_job_is_found_and_removed(line: Line, producer: StewardClient) -> None:
     line.protect()
     _, attempt = line.attempt(producer)
-    producer.abort_attempt(attempt.attempt_id, "killed")
+    abort_attempt(producer, attempt, "killed")
     require_clean_up(line, attempt)
     late = prefix_of(attempt) / "data" / "late.parquet"
     late.parent.mkdir(parents=True)

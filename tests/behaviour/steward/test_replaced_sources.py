@@ -23,6 +23,7 @@ from tests.support.gate.claims import (
     stage,
     visible_ids,
 )
+from tests.support.steward.leases import open_attempt
 from tests.support.steward.pipeline import RAW, ROWS, Line, contract, line_at
 from tests.support.waiting import wait_for_jobs
 
@@ -103,7 +104,7 @@ def test_an_overwrite_from_a_replaced_source_waits_for_a_signature_too(line: Lin
 def test_a_source_that_is_dropped_after_opening_publishes_nothing(line: Line, producer: StewardClient) -> None:
     line.protect(daily())
     producer.open_workload("run-1", "sales.orders", {"date": FIRST})
-    tried = producer.next_attempt("run-1", "all", "the nightly run")
+    tried = open_attempt(producer, "run-1", "all", "the nightly run")
     line.stage(producer, tried, ROWS[:2])
     recreate_source(line, "dropped")
     producer.staged(tried.attempt_id)

@@ -15,6 +15,7 @@ from pvdm.api.work import AttemptView
 from pvdm.client import StewardClient
 from pvdm.errors import PvdmError
 from pvdm.model.role import Role
+from tests.support.steward.leases import open_attempt
 from tests.support.steward.pipeline import RAW, REASON, ROWS, SCHEMA, Line, Row, contract
 
 TARGET = "sales.orders"
@@ -83,7 +84,7 @@ def stage(
     chunk_id: str = "all",
 ) -> AttemptView:
     """Stage rows in a new attempt at a chunk, and wait until the attempt has ended."""
-    attempt = client.next_attempt(workload_id, chunk_id, REASON)
+    attempt = open_attempt(client, workload_id, chunk_id, REASON)
     if rows:
         line.stage(client, attempt, rows, names)
     client.staged(attempt.attempt_id)

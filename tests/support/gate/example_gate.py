@@ -158,6 +158,7 @@ _ATTEMPT: Final = Attempt(
     str(CORE.staged.snapshot_id),
     "PASS",
     ISSUED,
+    lease_number=1,
 )
 
 

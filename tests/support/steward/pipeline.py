@@ -23,6 +23,7 @@ from pvdm.steward.notary import Notary
 from tests.support.catalog.http import with_catalog
 from tests.support.gate.approvals import Scene
 from tests.support.steward.http import Served, served
+from tests.support.steward.leases import open_attempt
 from tests.support.stores.places import on_test_store
 
 RAW: Levels = ("raw",)
@@ -129,7 +130,7 @@ class Line:
         """Open a workload and an attempt at its first chunk; returns both."""
         client.open_workload(workload_id, "sales.orders", {})
         chunk = client.chunks(workload_id)[0]
-        return chunk, client.next_attempt(workload_id, chunk.chunk_id, REASON)
+        return chunk, open_attempt(client, workload_id, chunk.chunk_id, REASON)
 
     def _now_ms(self) -> int:
         return self.served.stand.time.wall // 1_000

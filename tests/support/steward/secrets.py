@@ -261,7 +261,7 @@ def _refuse_client(clients: dict[Role, StewardClient], targets: Targets, search:
         lambda: StewardClient(url, text + "\n"),
         lambda: StewardClient("http://127.0.0.1:9", consumer._wire.tokens.current()[0]).identity(),  # type: ignore[union-attr]
         *(lambda form=form: operator.workload(form) for form in FORMS),
-        lambda: operator.abort_attempt(targets.attempt_id, "an operator may not"),
+        lambda: operator.abort_attempt(targets.attempt_id, "an operator may not", 1),
     ]
     for call in calls:
         search.place("exceptions", *texts_of_refusal(call))

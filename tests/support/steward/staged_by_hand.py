@@ -35,6 +35,7 @@ from pvdm.trust.statement import read_unchecked
 from tests.support.lake.metadata import column, schema
 from tests.support.lake.scans import table_of
 from tests.support.ledger.rows import newest_verified
+from tests.support.steward.leases import open_attempt
 from tests.support.steward.pipeline import RAW, REASON, SALES, Line, line_at
 from tests.support.stores.places import file_at, files, location_of
 from tests.support.verify.staged import observe_file
@@ -134,7 +135,7 @@ class Goods:
 
     def attempt(self, client: StewardClient, name: str, workload_id: str) -> AttemptView:
         client.open_workload(workload_id, f"sales.{name}", {})
-        return client.next_attempt(workload_id, "all", REASON)
+        return open_attempt(client, workload_id, "all", REASON)
 
     def settled(self, client: StewardClient, attempt: AttemptView) -> AttemptView:
         """End staging, and wait until the attempt has ended and is cleaned up; returns it."""

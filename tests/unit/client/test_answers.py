@@ -53,6 +53,14 @@ WORKLOAD: Json = {
     "epoch": "1",
     "reason": "opened",
     "changed_at": TIME,
+    "lease": {
+        "lease_number": 1,
+        "holder": "job",
+        "runner": "process 7",
+        "live": True,
+        "expires_at": TIME,
+        "seconds": 60,
+    },
 }
 PROOF: Json = {
     "proof_id": HASH,

@@ -405,7 +405,7 @@ def test_a_request_for_a_token_of_an_attempt_waits_for_a_restart() -> None:
 
 def test_all_tries_to_open_an_attempt_send_one_id() -> None:
     with Peer(drop, drop, answer(ATTEMPT)) as peer, client(peer.url) as steward:
-        steward.next_attempt("orders-1", "all", "the first")
+        steward.next_attempt("orders-1", "all", "the first", 1)
         bodies = {request.body for request in peer.requests}
     (body,) = bodies
     assert len(json.loads(body)["attempt_id"]) == 32

@@ -37,6 +37,7 @@ class Job:
     master: str | None
     conf: tuple[str, ...]
     stage_seconds: float | None
+    take_over: bool = False
 
     def load_build(self) -> Build | None:
         """The producer's function; None if the contract's filter and mapping are the job."""
@@ -95,8 +96,9 @@ job_options = option_group(
         "--stage-seconds",
         type=click.FloatRange(min=0, min_open=True),
         metavar="N",
-        help="Roll back a chunk whose staging takes longer.  [default: until its token expires]",
+        help="Roll back a chunk whose staging takes longer.  [default: until your token expires]",
     ),
+    click.option("--take-over", is_flag=True, help="End the lease of another run of this workload."),
 )
 param_option = click.option(
     "--param", "params", multiple=True, metavar="NAME=VALUE", help="A parameter of the contract; may be repeated."
@@ -146,7 +148,8 @@ def open_coordinator(service: Service, job: Job) -> Iterator[Coordinator]:
     with service.connect() as client, job.spark(client) as spark:
         if not wants_json():
             client.when_waiting(lambda: say_on_stderr(f"waiting for the Steward at {client.url} ..."))
-        with Coordinator(client, spark, stage_seconds=job.stage_seconds, watch=watch) as opened:
+        coordinator = Coordinator(client, spark, stage_seconds=job.stage_seconds, take_over=job.take_over, watch=watch)
+        with coordinator as opened:
             yield opened
 
 

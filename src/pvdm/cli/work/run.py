@@ -29,11 +29,15 @@ def run(*, table: str, workload_id: str, params: tuple[str, ...], job: Job, serv
     rolled back. Needs a producer's token. Ends with 0 when all is published, 2 when the job's rows do not fit the
     table's columns, 3 when a verdict is FAIL or the gate refuses, 4 when it stopped before a verdict (ROLLED_BACK).
 
+    While another run works on the workload, the command ends with 4 and names that run. If that run hangs, or its host
+    is gone, --take-over ends its lease: it can hand in nothing more, and its unfinished chunk is staged again.
+
     \b
     Examples:
       pvdm run sales.orders --workload-id orders-2026-11-15 --param date=2026-11-15
       pvdm run sales.orders --workload-id orders-2026-11-15 --param date=2026-11-15 --job jobs.orders:build
       pvdm run sales.rates --workload-id rates-1 --job jobs.rates:table --small --json | jq .outcome
+      pvdm run sales.orders --workload-id orders-2026-11-15 --param date=2026-11-15 --take-over
     """
     values = parse_pairs(params, "--param")
     with job_output():

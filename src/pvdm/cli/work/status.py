@@ -242,12 +242,20 @@ def workload_lines(workload: WorkloadView) -> Iterator[Line]:
         yield f"    the Steward cannot continue: {workload.problem.reason}: {workload.problem.message}", "bold red"
     for override_id in workload.override_ids:
         yield f"    *** published by override {override_id}, not by proof ***", ALERT
+    yield from _lease_lines(workload)
+
+
+def _lease_lines(workload: WorkloadView) -> Iterator[Line]:
+    lease = workload.lease
+    if lease is not None and lease.live:
+        yield f"    a run works on it: {lease.runner} ({lease.holder}), until {utc(lease.expires_at)} at least", None
 
 
 def _one_workload_lines(workload: WorkloadView, chunks: tuple[ChunkView, ...]) -> Iterator[Line]:
     yield f"workload {workload.workload_id} of {workload.table or workload.table_uuid}", "bold"
     yield f"  {workload.state.value}, {workload.reason}  {utc(workload.changed_at)}", None
     yield f"  atomicity {workload.atomicity}, {counted(workload.chunk_count, 'chunk')}, {len(chunks)} shown", None
+    yield from _lease_lines(workload)
     pinned, newest = workload.source_snapshot_id, workload.source_newest_snapshot_id
     if pinned is not None:
         moved = "" if newest in (None, pinned) else f"; its newest is {newest}"

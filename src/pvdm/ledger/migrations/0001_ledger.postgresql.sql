@@ -221,6 +221,21 @@ CREATE TABLE handle_workers (
 	FOREIGN KEY(handle_sha256) REFERENCES handles (handle_sha256)
 )
 --;
+CREATE TABLE leases (
+	workload_id TEXT NOT NULL,
+	lease_number BIGINT NOT NULL CONSTRAINT lease_number_positive CHECK (lease_number >= 1),
+	run_id TEXT NOT NULL,
+	holder TEXT NOT NULL,
+	runner TEXT NOT NULL,
+	process TEXT,
+	seconds BIGINT NOT NULL CONSTRAINT seconds_positive CHECK (seconds > 0),
+	expires_micros BIGINT NOT NULL,
+	at_micros BIGINT NOT NULL CONSTRAINT at_micros_not_negative CHECK (at_micros >= 0),
+	PRIMARY KEY (workload_id, lease_number),
+	CONSTRAINT run_id_hex CHECK (run_id ~ '^[0-9a-f]{32}$'),
+	FOREIGN KEY(workload_id) REFERENCES workloads (workload_id)
+)
+--;
 CREATE TABLE statements (
 	statement_id TEXT NOT NULL,
 	kind TEXT NOT NULL,
@@ -300,6 +315,7 @@ CREATE TABLE attempts (
 	number BIGINT NOT NULL CONSTRAINT number_positive CHECK (number >= 1),
 	branch TEXT NOT NULL,
 	prefix TEXT NOT NULL,
+	lease_number BIGINT,
 	state TEXT NOT NULL,
 	staged_snapshot_id TEXT,
 	reason TEXT NOT NULL,
@@ -308,6 +324,7 @@ CREATE TABLE attempts (
 	CONSTRAINT state_known CHECK (state IN ('STAGING', 'VERIFYING', 'COMMITTING', 'COMMITTED', 'VERIFICATION_FAILED', 'ROLLED_BACK')),
 	CONSTRAINT attempt_id_hex CHECK (attempt_id ~ '^[0-9a-f]{32}$'),
 	FOREIGN KEY(workload_id, chunk_id) REFERENCES chunks (workload_id, chunk_id),
+	FOREIGN KEY(workload_id, lease_number) REFERENCES leases (workload_id, lease_number),
 	CONSTRAINT attempts_number_once UNIQUE (workload_id, chunk_id, number),
 	CONSTRAINT attempts_of_chunk UNIQUE (workload_id, chunk_id, attempt_id),
 	CONSTRAINT attempts_prefix_once UNIQUE (prefix)
@@ -1046,6 +1063,25 @@ CREATE TRIGGER handle_workers_event AFTER INSERT ON handle_workers
 FOR EACH ROW
 EXECUTE FUNCTION pvdm_handle_workers_event()
 --;
+CREATE TRIGGER leases_no_delete BEFORE DELETE ON leases
+FOR EACH ROW
+EXECUTE FUNCTION pvdm_refuse('rows of leases are never deleted')
+--;
+CREATE TRIGGER leases_fixed BEFORE UPDATE ON leases
+FOR EACH ROW
+WHEN (NEW.workload_id IS DISTINCT FROM OLD.workload_id
+    OR NEW.lease_number IS DISTINCT FROM OLD.lease_number
+    OR NEW.run_id IS DISTINCT FROM OLD.run_id
+    OR NEW.holder IS DISTINCT FROM OLD.holder
+    OR NEW.runner IS DISTINCT FROM OLD.runner
+    OR NEW.process IS DISTINCT FROM OLD.process
+    OR NEW.seconds IS DISTINCT FROM OLD.seconds)
+EXECUTE FUNCTION pvdm_refuse('only expires_micros, at_micros of leases change')
+--;
+CREATE TRIGGER leases_no_truncate BEFORE TRUNCATE ON leases
+FOR EACH STATEMENT
+EXECUTE FUNCTION pvdm_refuse('rows of leases are never deleted')
+--;
 CREATE TRIGGER statements_no_delete BEFORE DELETE ON statements
 FOR EACH ROW
 EXECUTE FUNCTION pvdm_refuse('rows of statements are never deleted')
@@ -1144,7 +1180,8 @@ WHEN (NEW.attempt_id IS DISTINCT FROM OLD.attempt_id
     OR NEW.chunk_id IS DISTINCT FROM OLD.chunk_id
     OR NEW.number IS DISTINCT FROM OLD.number
     OR NEW.branch IS DISTINCT FROM OLD.branch
-    OR NEW.prefix IS DISTINCT FROM OLD.prefix)
+    OR NEW.prefix IS DISTINCT FROM OLD.prefix
+    OR NEW.lease_number IS DISTINCT FROM OLD.lease_number)
 EXECUTE FUNCTION pvdm_refuse('only state, staged_snapshot_id, reason, at_micros of attempts change')
 --;
 CREATE TRIGGER attempts_first_state BEFORE INSERT ON attempts
@@ -1173,8 +1210,8 @@ CREATE FUNCTION pvdm_attempts_event() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     INSERT INTO events (at_micros, kind, subject, row_key, old, new)
     VALUES (NEW.at_micros, lower(TG_OP), 'attempts', CAST(NEW.attempt_id AS TEXT),
-        CASE WHEN TG_OP = 'UPDATE' THEN json_build_object('attempt_id', OLD.attempt_id, 'workload_id', OLD.workload_id, 'chunk_id', OLD.chunk_id, 'number', OLD.number, 'branch', OLD.branch, 'prefix', OLD.prefix, 'state', OLD.state, 'staged_snapshot_id', OLD.staged_snapshot_id, 'reason', OLD.reason, 'at_micros', OLD.at_micros)::text END,
-        json_build_object('attempt_id', NEW.attempt_id, 'workload_id', NEW.workload_id, 'chunk_id', NEW.chunk_id, 'number', NEW.number, 'branch', NEW.branch, 'prefix', NEW.prefix, 'state', NEW.state, 'staged_snapshot_id', NEW.staged_snapshot_id, 'reason', NEW.reason, 'at_micros', NEW.at_micros)::text);
+        CASE WHEN TG_OP = 'UPDATE' THEN json_build_object('attempt_id', OLD.attempt_id, 'workload_id', OLD.workload_id, 'chunk_id', OLD.chunk_id, 'number', OLD.number, 'branch', OLD.branch, 'prefix', OLD.prefix, 'lease_number', OLD.lease_number, 'state', OLD.state, 'staged_snapshot_id', OLD.staged_snapshot_id, 'reason', OLD.reason, 'at_micros', OLD.at_micros)::text END,
+        json_build_object('attempt_id', NEW.attempt_id, 'workload_id', NEW.workload_id, 'chunk_id', NEW.chunk_id, 'number', NEW.number, 'branch', NEW.branch, 'prefix', NEW.prefix, 'lease_number', NEW.lease_number, 'state', NEW.state, 'staged_snapshot_id', NEW.staged_snapshot_id, 'reason', NEW.reason, 'at_micros', NEW.at_micros)::text);
     RETURN NULL;
 END $$
 --;

@@ -238,6 +238,22 @@ CREATE TABLE handle_workers (
 )
  STRICT
 --;
+CREATE TABLE leases (
+	workload_id TEXT NOT NULL,
+	lease_number INTEGER NOT NULL CONSTRAINT lease_number_positive CHECK (lease_number >= 1),
+	run_id TEXT NOT NULL,
+	holder TEXT NOT NULL,
+	runner TEXT NOT NULL,
+	process TEXT,
+	seconds INTEGER NOT NULL CONSTRAINT seconds_positive CHECK (seconds > 0),
+	expires_micros INTEGER NOT NULL,
+	at_micros INTEGER NOT NULL CONSTRAINT at_micros_not_negative CHECK (at_micros >= 0),
+	PRIMARY KEY (workload_id, lease_number),
+	CONSTRAINT run_id_hex CHECK (length(run_id) = 32 AND run_id NOT GLOB '*[^0-9a-f]*'),
+	FOREIGN KEY(workload_id) REFERENCES workloads (workload_id)
+)
+ STRICT
+--;
 CREATE TABLE statements (
 	statement_id TEXT NOT NULL,
 	kind TEXT NOT NULL,
@@ -320,6 +336,7 @@ CREATE TABLE attempts (
 	number INTEGER NOT NULL CONSTRAINT number_positive CHECK (number >= 1),
 	branch TEXT NOT NULL,
 	prefix TEXT NOT NULL,
+	lease_number INTEGER,
 	state TEXT NOT NULL,
 	staged_snapshot_id TEXT,
 	reason TEXT NOT NULL,
@@ -328,6 +345,7 @@ CREATE TABLE attempts (
 	CONSTRAINT state_known CHECK (state IN ('STAGING', 'VERIFYING', 'COMMITTING', 'COMMITTED', 'VERIFICATION_FAILED', 'ROLLED_BACK')),
 	CONSTRAINT attempt_id_hex CHECK (length(attempt_id) = 32 AND attempt_id NOT GLOB '*[^0-9a-f]*'),
 	FOREIGN KEY(workload_id, chunk_id) REFERENCES chunks (workload_id, chunk_id),
+	FOREIGN KEY(workload_id, lease_number) REFERENCES leases (workload_id, lease_number),
 	CONSTRAINT attempts_number_once UNIQUE (workload_id, chunk_id, number),
 	CONSTRAINT attempts_of_chunk UNIQUE (workload_id, chunk_id, attempt_id),
 	CONSTRAINT attempts_prefix_once UNIQUE (prefix)
@@ -1043,6 +1061,23 @@ BEGIN
         json_object('handle_sha256', NEW.handle_sha256, 'worker', NEW.worker, 'at_micros', NEW.at_micros));
 END
 --;
+CREATE TRIGGER leases_no_delete BEFORE DELETE ON leases
+BEGIN
+    SELECT RAISE(ABORT, 'pvdm rule: rows of leases are never deleted');
+END
+--;
+CREATE TRIGGER leases_fixed BEFORE UPDATE ON leases
+WHEN NEW.workload_id IS NOT OLD.workload_id
+    OR NEW.lease_number IS NOT OLD.lease_number
+    OR NEW.run_id IS NOT OLD.run_id
+    OR NEW.holder IS NOT OLD.holder
+    OR NEW.runner IS NOT OLD.runner
+    OR NEW.process IS NOT OLD.process
+    OR NEW.seconds IS NOT OLD.seconds
+BEGIN
+    SELECT RAISE(ABORT, 'pvdm rule: only expires_micros, at_micros of leases change');
+END
+--;
 CREATE TRIGGER statements_no_delete BEFORE DELETE ON statements
 BEGIN
     SELECT RAISE(ABORT, 'pvdm rule: rows of statements are never deleted');
@@ -1138,6 +1173,7 @@ WHEN NEW.attempt_id IS NOT OLD.attempt_id
     OR NEW.number IS NOT OLD.number
     OR NEW.branch IS NOT OLD.branch
     OR NEW.prefix IS NOT OLD.prefix
+    OR NEW.lease_number IS NOT OLD.lease_number
 BEGIN
     SELECT RAISE(ABORT, 'pvdm rule: only state, staged_snapshot_id, reason, at_micros of attempts change');
 END
@@ -1167,15 +1203,15 @@ BEGIN
     INSERT INTO events (at_micros, kind, subject, row_key, old, new)
     VALUES (NEW.at_micros, 'insert', 'attempts', CAST(NEW.attempt_id AS TEXT),
         NULL,
-        json_object('attempt_id', NEW.attempt_id, 'workload_id', NEW.workload_id, 'chunk_id', NEW.chunk_id, 'number', NEW.number, 'branch', NEW.branch, 'prefix', NEW.prefix, 'state', NEW.state, 'staged_snapshot_id', NEW.staged_snapshot_id, 'reason', NEW.reason, 'at_micros', NEW.at_micros));
+        json_object('attempt_id', NEW.attempt_id, 'workload_id', NEW.workload_id, 'chunk_id', NEW.chunk_id, 'number', NEW.number, 'branch', NEW.branch, 'prefix', NEW.prefix, 'lease_number', NEW.lease_number, 'state', NEW.state, 'staged_snapshot_id', NEW.staged_snapshot_id, 'reason', NEW.reason, 'at_micros', NEW.at_micros));
 END
 --;
 CREATE TRIGGER attempts_event_update AFTER UPDATE ON attempts
 BEGIN
     INSERT INTO events (at_micros, kind, subject, row_key, old, new)
     VALUES (NEW.at_micros, 'update', 'attempts', CAST(NEW.attempt_id AS TEXT),
-        json_object('attempt_id', OLD.attempt_id, 'workload_id', OLD.workload_id, 'chunk_id', OLD.chunk_id, 'number', OLD.number, 'branch', OLD.branch, 'prefix', OLD.prefix, 'state', OLD.state, 'staged_snapshot_id', OLD.staged_snapshot_id, 'reason', OLD.reason, 'at_micros', OLD.at_micros),
-        json_object('attempt_id', NEW.attempt_id, 'workload_id', NEW.workload_id, 'chunk_id', NEW.chunk_id, 'number', NEW.number, 'branch', NEW.branch, 'prefix', NEW.prefix, 'state', NEW.state, 'staged_snapshot_id', NEW.staged_snapshot_id, 'reason', NEW.reason, 'at_micros', NEW.at_micros));
+        json_object('attempt_id', OLD.attempt_id, 'workload_id', OLD.workload_id, 'chunk_id', OLD.chunk_id, 'number', OLD.number, 'branch', OLD.branch, 'prefix', OLD.prefix, 'lease_number', OLD.lease_number, 'state', OLD.state, 'staged_snapshot_id', OLD.staged_snapshot_id, 'reason', OLD.reason, 'at_micros', OLD.at_micros),
+        json_object('attempt_id', NEW.attempt_id, 'workload_id', NEW.workload_id, 'chunk_id', NEW.chunk_id, 'number', NEW.number, 'branch', NEW.branch, 'prefix', NEW.prefix, 'lease_number', NEW.lease_number, 'state', NEW.state, 'staged_snapshot_id', NEW.staged_snapshot_id, 'reason', NEW.reason, 'at_micros', NEW.at_micros));
 END
 --;
 CREATE TRIGGER contracts_no_delete BEFORE DELETE ON contracts

@@ -50,18 +50,39 @@ chunks: Final = schema.table(
     UniqueConstraint("workload_id", "ordinal", name="chunks_ordinal_once"),
 )
 
+# One row for each time that a run got the right to work on a workload. The row with the largest number counts. Renewals
+# change `expires_micros` several times a minute, so the step log has only a note of each new row.
+leases: Final = schema.table(
+    "leases",
+    schema.text_column("workload_id", ForeignKey("workloads.workload_id"), primary_key=True),
+    schema.number_column(
+        "lease_number", CheckConstraint("lease_number >= 1", name="lease_number_positive"), primary_key=True
+    ),
+    *schema.text_columns("run_id", "holder", "runner"),  # `holder`: the token's name; `runner`: process and host
+    schema.text_column("process", nullable=True),  # identifies the runner's process on its host
+    schema.number_column("seconds", CheckConstraint("seconds > 0", name="seconds_positive")),
+    schema.number_column("expires_micros", changes=True),
+    schema.time_column(),
+    *schema.hex_checks(32, "run_id"),
+    in_step_log=False,
+)
+
 attempts: Final = schema.table(
     "attempts",
     schema.text_column("attempt_id", primary_key=True),
     *schema.text_columns("workload_id", "chunk_id"),
     schema.number_column("number", CheckConstraint("number >= 1", name="number_positive")),
     *schema.text_columns("branch", "prefix"),
+    schema.number_column(
+        "lease_number", nullable=True
+    ),  # the lease of the run that opened it; null if the Steward opened it
     *schema.state_column(ATTEMPT),
     schema.text_column("staged_snapshot_id", nullable=True, changes=True),
     schema.text_column("reason", changes=True),
     schema.time_column(),
     *schema.hex_checks(32, "attempt_id"),
     ForeignKeyConstraint(["workload_id", "chunk_id"], ["chunks.workload_id", "chunks.chunk_id"]),
+    ForeignKeyConstraint(["workload_id", "lease_number"], ["leases.workload_id", "leases.lease_number"]),
     UniqueConstraint("workload_id", "chunk_id", "number", name="attempts_number_once"),
     UniqueConstraint("workload_id", "chunk_id", "attempt_id", name="attempts_of_chunk"),
     UniqueConstraint("prefix", name="attempts_prefix_once"),

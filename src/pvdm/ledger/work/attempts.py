@@ -14,7 +14,7 @@ from pvdm.ledger.connection import record_from, record_if_found
 from pvdm.ledger.schema.work import NoncePurpose, attempts, published
 from pvdm.ledger.schema.work import workloads as workload_table
 from pvdm.ledger.unit import Unit, where_given
-from pvdm.ledger.work import announced, chunks, nonces, workloads
+from pvdm.ledger.work import announced, chunks, leases, nonces, workloads
 from pvdm.model.states import ATTEMPT, ROLLED_BACK_MAX, AttemptState, WorkloadState
 
 ATTEMPTS_MAX: Final = 100
@@ -32,6 +32,7 @@ class AttemptOpening:
     prefix: str
     nonce: str
     reason: str
+    lease_number: int | None = None  # of the lease under which a run opens it; None if the Steward opens it
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,7 @@ class Attempt:
     staged_snapshot_id: str | None
     reason: str
     at_micros: int
+    lease_number: int | None
 
 
 def find(unit: Unit, attempt_id: str) -> Attempt | None:
@@ -163,6 +165,8 @@ def open_next(unit: Unit, opening: AttemptOpening, *, most: int = ATTEMPTS_MAX) 
     workload = workloads.get(unit, opening.workload_id)
     if workload.state is not WorkloadState.OPEN:
         raise Code.WORKLOAD_MOVED("the workload has ended", expected="OPEN", got=workload.state)
+    if opening.lease_number is not None:
+        leases.require_held(unit, opening.workload_id, opening.lease_number)
     number = _next_number(unit, opening, min(most, ATTEMPTS_MAX))
     ids.require_name(opening.branch, "branch")
     ids.require_name(opening.prefix, "prefix")
@@ -172,6 +176,12 @@ def open_next(unit: Unit, opening: AttemptOpening, *, most: int = ATTEMPTS_MAX) 
     unit.insert(attempts, **values, number=number, state=ATTEMPT.initial, staged_snapshot_id=None)
     _reserve_nonce(unit, opening.attempt_id, nonce)
     return get(unit, opening.attempt_id)
+
+
+def require_leased(unit: Unit, attempt: Attempt, *, now_micros: int) -> None:
+    """Raise `lease_lost` if the run that opened the attempt does not hold the workload's lease any more."""
+    if attempt.lease_number is not None:
+        leases.require_held(unit, attempt.workload_id, attempt.lease_number, now_micros=now_micros)
 
 
 def begin_verifying(unit: Unit, attempt_id: str, *, nonce: str, staged_snapshot_id: str | None, reason: str) -> Attempt:

@@ -28,6 +28,7 @@ from pvdm.steward.record.log import LogQueries
 from pvdm.steward.record.proofs import Proofs
 from pvdm.steward.record.recorder import Recorder
 from pvdm.steward.record.roots import TrustRoots
+from pvdm.steward.work.leases import Leases
 from pvdm.steward.work.opening import Queue, Workloads
 from pvdm.steward.work.queries import WorkQueries
 from pvdm.steward.work.sources import Sources
@@ -61,6 +62,7 @@ class Pipeline(PipelineParts):
 
     sources: Sources
     workloads: Workloads
+    leases: Leases
     work: WorkQueries
     jobs: Jobs
     changes: Changes
@@ -111,6 +113,7 @@ def build_pipeline(parts: PipelineParts) -> Pipeline:
         **fields_of(parts),
         sources=sources,
         workloads=workloads,
+        leases=Leases(parts.ledger, parts.clock),
         work=work,
         jobs=jobs,
         changes=changes,

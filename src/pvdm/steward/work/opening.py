@@ -115,12 +115,14 @@ class Workloads:
         reason: str,
         attempt_id: str | None = None,
         *,
+        lease_number: int | None = None,
         most: int | None = None,
     ) -> Attempt:
         """Open a new attempt at the chunk, STAGING, and create its branch from main's head, in one transaction.
 
         A repeated call with the same `attempt_id` returns the same attempt. Raises if `most` attempts at the chunk have
-        failed; the default for `most` is the contract's limit.
+        failed; the default for `most` is the contract's limit. `lease_number` is that of the caller's lease; only the
+        Steward itself opens attempts without one.
         """
         refuse_attempt_token(grant)
         attempt_id = attempt_id or secrets.token_hex(16)
@@ -131,7 +133,7 @@ class Workloads:
         if earlier is not None:
             return earlier
         row = self._row_of(workload)
-        opening = self._new_attempt(workload, row, chunk_id, attempt_id, branch_of(attempt_id), reason)
+        opening = self._new_attempt(workload, row, chunk_id, attempt_id, branch_of(attempt_id), reason, lease_number)
         head = self.catalog.states.load(row).metadata.current_snapshot_id
         opened: list[Attempt] = []
 
@@ -318,14 +320,23 @@ class Workloads:
         return row
 
     def _new_attempt(
-        self, workload: Workload, row: TableRow, chunk_id: str, attempt_id: str, branch: str, reason: str
+        self,
+        workload: Workload,
+        row: TableRow,
+        chunk_id: str,
+        attempt_id: str,
+        branch: str,
+        reason: str,
+        lease_number: int | None = None,
     ) -> AttemptOpening:
         with self.ledger.read() as unit:
             if chunks.find(unit, workload.opening.workload_id, chunk_id) is None:
                 raise Code.RECORD_UNKNOWN(reason="chunk_unknown", got=ascii(chunk_id[:80]))
         prefix = f"{row.location.rstrip('/')}/{PREFIX_FOLDER}/{attempt_id}"
         nonce = secrets.token_hex(16)
-        return AttemptOpening(attempt_id, workload.opening.workload_id, chunk_id, branch, prefix, nonce, reason)
+        return AttemptOpening(
+            attempt_id, workload.opening.workload_id, chunk_id, branch, prefix, nonce, reason, lease_number
+        )
 
     def _begin_verifying(self, found: Attempt, row: TableRow) -> Attempt:
         head = staged_head(self.catalog.states.load_newest(row).metadata, found.branch)
@@ -334,6 +345,7 @@ class Workloads:
             locked = attempts.lock(unit, found.attempt_id)
             if locked.state not in _BEFORE_VERIFYING:
                 return locked  # a concurrent call was first
+            attempts.require_leased(unit, locked, now_micros=unit.at_micros)
             return attempts.begin_verifying(
                 unit, found.attempt_id, nonce=secrets.token_hex(16), staged_snapshot_id=head, reason="staged"
             )

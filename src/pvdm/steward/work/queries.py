@@ -19,7 +19,7 @@ from pvdm.ledger.record import proofs
 from pvdm.ledger.record.proofs import ProofRecord
 from pvdm.ledger.record.tokens import Grant, require_domain
 from pvdm.ledger.schema.work import DisposalOutcome
-from pvdm.ledger.work import attempts, chunks, claims, disposals, verified, workloads
+from pvdm.ledger.work import attempts, chunks, claims, disposals, leases, verified, workloads
 from pvdm.ledger.work.attempts import Attempt
 from pvdm.ledger.work.chunks import ChunkPublication
 from pvdm.ledger.work.verified import StoredFinding, VerifiedRecord
@@ -31,6 +31,7 @@ from pvdm.model.statements.proof import Proof
 from pvdm.model.statements.verdict import FailureClass, Outcome
 from pvdm.model.states import AttemptState
 from pvdm.steward.access import refuse_attempt_token, visible_domain
+from pvdm.steward.work.leases import lease_view
 from pvdm.steward.work.opened import contract_of, decode_refusal, get_workload, parameters_of, sentence_of
 from pvdm.steward.work.sources import table_name
 from pvdm.trust.statement import read_unchecked
@@ -322,6 +323,7 @@ class WorkQueries:
         ids = [each.opening.workload_id for each in found]
         planned, waived = chunks.count_by_workload(unit, ids), proofs.find_overrides_used_by(unit, ids)
         states, claimed = attempts.count_last_states(unit, ids), claims.list_claim_texts(unit, ids)
+        newest_leases, now = leases.find_newest_of(unit, ids), self.clock.trusted_micros()
         names = {uuid: table_name(unit, uuid) for uuid in {each.opening.table_uuid for each in found}}
         views = []
         for workload_id, each in zip(ids, found, strict=True):
@@ -354,17 +356,24 @@ class WorkQueries:
                     epoch=each.epoch,
                     reason=each.reason,
                     changed_at=each.at_micros,
+                    lease=None if workload_id not in newest_leases else lease_view(newest_leases[workload_id], now),
                 )
             )
         return views
 
-    def abort(self, grant: Grant, attempt_id: str, reason: str) -> api.AttemptView:
-        """Move an attempt from STAGING to ROLLED_BACK and abort its nonce. A second call changes nothing."""
+    def abort(self, grant: Grant, attempt_id: str, reason: str, *, lease_number: int | None = None) -> api.AttemptView:
+        """Move an attempt from STAGING to ROLLED_BACK and abort its nonce. A second call changes nothing.
+
+        `lease_number` is that of the caller's lease; only the Steward itself aborts attempts without one.
+        """
 
         def work(unit: Unit) -> Attempt:
             _get_allowed(unit, grant, attempt_id)
             # Later, in VERIFYING, every FAIL must be recorded; in COMMITTING, a commit that has begun is not undone.
-            state = attempts.lock(unit, attempt_id).state
+            found = attempts.lock(unit, attempt_id)
+            state = found.state
+            if lease_number is not None and found.lease_number is not None and state is AttemptState.STAGING:
+                leases.require_held(unit, found.workload_id, lease_number)
             if state not in (AttemptState.STAGING, AttemptState.ROLLED_BACK):
                 raise Code.ATTEMPT_NOT_STAGING(expected=AttemptState.STAGING, got=state)
             return attempts.end(unit, attempt_id, AttemptState.ROLLED_BACK, reason=reason)

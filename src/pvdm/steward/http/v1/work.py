@@ -108,6 +108,39 @@ def chunks(
     )
 
 
+@router.post("/v1/workloads/{workload_id}/lease")
+def acquire_lease(
+    notary: NotaryPart,
+    grant: Caller,
+    workload_id: WorkloadId,
+    body: Annotated[api.LeaseRequest, body_of(api.LeaseRequest)],
+) -> api.LeaseView:
+    """Get the lease of an open workload, which one run has at a time. While another run has it, this is a conflict."""
+    return notary.leases.acquire(grant, workload_id, body)
+
+
+@router.post("/v1/workloads/{workload_id}/lease/renew")
+def renew_lease(
+    notary: NotaryPart,
+    grant: Caller,
+    workload_id: WorkloadId,
+    body: Annotated[api.HeldLeaseRequest, body_of(api.HeldLeaseRequest)],
+) -> api.LeaseView:
+    """Renew a lease before it expires. After its expiry, or once another run has a newer one, this is a conflict."""
+    return notary.leases.renew(grant, workload_id, body)
+
+
+@router.post("/v1/workloads/{workload_id}/lease/release")
+def release_lease(
+    notary: NotaryPart,
+    grant: Caller,
+    workload_id: WorkloadId,
+    body: Annotated[api.HeldLeaseRequest, body_of(api.HeldLeaseRequest)],
+) -> api.LeaseView:
+    """End a lease before its expiry. A lease that has ended stays as it is; the response shows the newest lease."""
+    return notary.leases.release(grant, workload_id, body)
+
+
 @router.post("/v1/workloads/{workload_id}/attempts")
 def next_attempt(
     notary: NotaryPart,
@@ -116,7 +149,9 @@ def next_attempt(
     body: Annotated[api.OpenAttemptRequest, body_of(api.OpenAttemptRequest)],
 ) -> api.AttemptView:
     """Open the next attempt at a chunk, with its own branch and folder; a live attempt at the chunk is a conflict."""
-    opened = notary.workloads.next_attempt(grant, workload_id, body.chunk_id, body.reason, body.attempt_id)
+    opened = notary.workloads.next_attempt(
+        grant, workload_id, body.chunk_id, body.reason, body.attempt_id, lease_number=body.lease_number
+    )
     return notary.work.view_attempts(grant, [opened])[0]
 
 
@@ -149,9 +184,14 @@ def staged(notary: NotaryPart, grant: Caller, attempt_id: AttemptId) -> api.Atte
 
 
 @router.post("/v1/attempts/{attempt_id}/abort")
-def abort(notary: NotaryPart, grant: Caller, attempt_id: AttemptId, body: ReasonBody) -> api.AttemptView:
+def abort(
+    notary: NotaryPart,
+    grant: Caller,
+    attempt_id: AttemptId,
+    body: Annotated[api.AbortAttemptRequest, body_of(api.AbortAttemptRequest)],
+) -> api.AttemptView:
     """Abort a STAGING attempt: its branch and its files are removed. A repetition changes nothing."""
-    return notary.work.abort(grant, attempt_id, body.reason)
+    return notary.work.abort(grant, attempt_id, body.reason, lease_number=body.lease_number)
 
 
 @router.post("/v1/attempts/{attempt_id}/tokens")

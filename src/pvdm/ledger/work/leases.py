@@ -1,0 +1,198 @@
+"""Leases: which run may work on a workload now. Every new lease of a workload has a larger number."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from sqlalchemy import func, select
+
+from pvdm.errors import Code, PvdmError
+from pvdm.ledger import ids
+from pvdm.ledger.connection import record_from, record_if_found
+from pvdm.ledger.record import events
+from pvdm.ledger.schema.work import leases
+from pvdm.ledger.unit import Unit
+from pvdm.ledger.work import workloads
+from pvdm.model.printable import utc_time
+from pvdm.model.states import WorkloadState
+
+_MICROS: Final = 1_000_000
+_EVENT: Final = "leased"
+
+
+@dataclass(frozen=True, slots=True)
+class Runner:
+    """A run of a workload. `holder` is its token's name, `runner` its process and host as text.
+
+    `process` identifies the process on its host, so that another run there can find out that it has ended.
+    """
+
+    run_id: str
+    holder: str
+    runner: str
+    process: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """A lease in the ledger; `at_micros` is when it was acquired or last renewed."""
+
+    workload_id: str
+    lease_number: int
+    run_id: str
+    holder: str
+    runner: str
+    process: str | None
+    seconds: int
+    expires_micros: int
+    at_micros: int
+
+    def is_live(self, now_micros: int) -> bool:
+        """Whether it has not expired."""
+        return now_micros < self.expires_micros
+
+
+def find_newest(unit: Unit, workload_id: str) -> Lease | None:
+    """The workload's lease with the largest number, or None. It may have expired."""
+    wanted = select(leases).where(leases.c.workload_id == workload_id).order_by(leases.c.lease_number.desc()).limit(1)
+    return record_if_found(Lease, unit.row(wanted))
+
+
+def find_newest_of(unit: Unit, workload_ids: Sequence[str]) -> dict[str, Lease]:
+    """For each of these workloads that has a lease, the one with the largest number."""
+    last = (
+        select(leases.c.workload_id, func.max(leases.c.lease_number).label("last"))
+        .group_by(leases.c.workload_id)
+        .subquery()
+    )
+    is_last = (leases.c.workload_id == last.c.workload_id) & (leases.c.lease_number == last.c.last)
+    wanted = select(leases).join(last, is_last)
+    rows = unit.rows_with(wanted, leases.c.workload_id, list(workload_ids))
+    return {row["workload_id"]: record_from(Lease, row) for row in rows}
+
+
+def acquire(unit: Unit, workload_id: str, runner: Runner, *, seconds: int, take_over: bool) -> Lease:
+    """Acquire the lease of an open workload with a new number; a run that holds it renews it.
+
+    Raises `workload_leased` while another run holds it, unless `take_over`.
+    """
+    ids.require_random_id(runner.run_id, "run id")
+    unit.lock_name(f"workload {workload_id}")
+    workload = workloads.get(unit, workload_id)
+    if workload.state is not WorkloadState.OPEN:
+        raise Code.WORKLOAD_MOVED("the workload has ended", expected=WorkloadState.OPEN, got=workload.state)
+    last = find_newest(unit, workload_id)
+    if last is not None and last.is_live(unit.at_micros):
+        if last.run_id == runner.run_id:
+            return _set_expiry(unit, last, unit.at_micros + last.seconds * _MICROS)
+        if not take_over:
+            raise _leased_error(last)
+    acquired = Lease(
+        workload_id,
+        1 if last is None else last.lease_number + 1,
+        runner.run_id,
+        ids.require_name(runner.holder, "holder"),
+        ids.require_name(runner.runner, "runner"),
+        None if runner.process is None else ids.require_name(runner.process, "process"),
+        seconds,
+        unit.at_micros + seconds * _MICROS,
+        unit.at_micros,
+    )
+    values = {name: getattr(acquired, name) for name in Lease.__slots__ if name != "at_micros"}
+    unit.insert(leases, **values)
+    facts: dict[str, str | int] = {
+        "lease_number": acquired.lease_number,
+        "holder": acquired.holder,
+        "runner": acquired.runner,
+    }
+    if last is not None and last.is_live(unit.at_micros):
+        facts["taken_over_from"] = last.runner
+    events.note(unit, _EVENT, "leases", workload_id, facts)
+    return acquired
+
+
+def renew(unit: Unit, workload_id: str, run_id: str, lease_number: int) -> Lease:
+    """Let the lease expire later. Raises `lease_lost` if it has expired, or another run has acquired a newer one."""
+    unit.lock_name(f"workload {workload_id}")
+    held = _require_held_by(unit, workload_id, run_id, lease_number)
+    return _set_expiry(unit, held, unit.at_micros + held.seconds * _MICROS)
+
+
+def release(unit: Unit, workload_id: str, run_id: str, lease_number: int) -> Lease:
+    """Let the lease expire now. One that has expired, or is not the newest, stays. Returns the newest lease."""
+    unit.lock_name(f"workload {workload_id}")
+    newest = find_newest(unit, workload_id)
+    if newest is None:
+        raise _lost_error(newest, lease_number)
+    if (newest.run_id, newest.lease_number) == (run_id, lease_number) and newest.is_live(unit.at_micros):
+        return _set_expiry(unit, newest, unit.at_micros)
+    return newest
+
+
+def require_held(unit: Unit, workload_id: str, lease_number: int, *, now_micros: int | None = None) -> Lease:
+    """The lease with this number. Raises `lease_lost` if it has expired or is not the newest one.
+
+    `now_micros` is the time to compare with in a unit that only reads; a unit that writes has its own.
+    """
+    now = unit.at_micros if now_micros is None else now_micros
+    newest = find_newest(unit, workload_id)
+    if newest is None or newest.lease_number != lease_number or not newest.is_live(now):
+        raise _lost_error(newest, lease_number)
+    return newest
+
+
+def list_live_at_last_use(unit: Unit) -> list[Lease]:
+    """The leases that were live when a Steward last wrote into the ledger. A start reads them before it writes."""
+    last_renewal: int | None = unit.execute(select(func.max(leases.c.at_micros))).scalar_one()
+    last_used = max(events.high_water_micros(unit) or 0, last_renewal or 0)
+    return unit.records(Lease, select(leases).where(leases.c.expires_micros > last_used))
+
+
+def extend(unit: Unit, found: Sequence[Lease]) -> None:
+    """Give these leases their full time again: their runs could not renew them while no Steward served the ledger."""
+    for each in found:
+        _set_expiry(unit, each, max(each.expires_micros, unit.at_micros + each.seconds * _MICROS))
+
+
+def _require_held_by(unit: Unit, workload_id: str, run_id: str, lease_number: int) -> Lease:
+    held = require_held(unit, workload_id, lease_number)
+    if held.run_id != run_id:
+        raise _taken_over_error(held, lease_number)
+    return held
+
+
+def _set_expiry(unit: Unit, lease: Lease, expires_micros: int) -> Lease:
+    by_key = leases.update().where(
+        leases.c.workload_id == lease.workload_id, leases.c.lease_number == lease.lease_number
+    )
+    unit.execute(by_key.values(expires_micros=expires_micros, at_micros=unit.at_micros))
+    found = find_newest(unit, lease.workload_id)
+    assert found is not None  # noqa: S101 - it was read in this unit
+    return found
+
+
+def _leased_error(held: Lease) -> PvdmError:
+    details = {} if held.process is None else {"process": held.process}
+    return Code.WORKLOAD_LEASED(
+        expected="one run of a workload at a time",
+        got=f"{held.holder}, {held.runner}, until {utc_time(held.expires_micros)}",
+        workload_id=held.workload_id,
+        holder=held.holder,
+        runner=held.runner,
+        expires_at=held.expires_micros,
+        **details,
+    )
+
+
+def _lost_error(newest: Lease | None, lease_number: int) -> PvdmError:
+    if newest is not None and newest.lease_number != lease_number:
+        return _taken_over_error(newest, lease_number)
+    got = "no lease" if newest is None else f"one that expired at {utc_time(newest.expires_micros)}"
+    return Code.LEASE_LOST(reason="lease_expired", got=got)
+
+
+def _taken_over_error(newest: Lease, lease_number: int) -> PvdmError:
+    got = f"lease {newest.lease_number} of {newest.holder}, {newest.runner}"
+    return Code.LEASE_LOST(reason="lease_taken_over", expected=f"lease {lease_number}", got=got)
