@@ -37,6 +37,7 @@ from pvdm.model.states import (
     LEASE_MAX_SECONDS,
     LEASE_MIN_SECONDS,
     LEASE_SECONDS,
+    WORKLOAD_TIMEOUT_MAX_SECONDS,
     AttemptState,
     WorkloadState,
 )
@@ -123,12 +124,19 @@ _ParameterValues = Annotated[
 ]
 
 
-class OpenWorkloadRequest(RequestModel):
-    """The table to publish to, the workload's id, and the values of the contract's parameters."""
-
+class _WorkloadRequest(RequestModel):
     workload_id: Annotated[str, Field(pattern=WORKLOAD_ID)]
     table: TableName
     parameters: Annotated[_ParameterValues, Field(default_factory=dict)]
+
+
+class OpenWorkloadRequest(_WorkloadRequest):
+    """The table to publish to, the workload's id, and the values of the contract's parameters.
+
+    `timeout_seconds` is until when runs may stage its chunks, counted from its opening. It can be changed later.
+    """
+
+    timeout_seconds: Annotated[int, Field(ge=1, le=WORKLOAD_TIMEOUT_MAX_SECONDS)] | None = None
 
 
 class LeaseRequest(RequestModel):
@@ -168,7 +176,7 @@ class AbortAttemptRequest(RequestModel):
     lease_number: LeaseNumber
 
 
-class PublishBranchRequest(OpenWorkloadRequest):
+class PublishBranchRequest(_WorkloadRequest):
     """The workload to open, and the branch with its staged rows; after a failed attempt also a reason for the next."""
 
     branch: Annotated[str, Field(min_length=1, max_length=BRANCH_MAX_CHARACTERS, pattern=PLAIN)]
@@ -290,6 +298,7 @@ class WorkloadView(ResponseModel):
     the pinned snapshot. `chunk_states` counts the last attempts at the chunks. `problem` stops one of these attempts.
     `override_ids` are the overrides that published chunks of it. `claim` is the part of the table that it has reserved,
     so that no other workload can append to it. `lease` is the newest lease, live or not.
+    `deadline` is until when runs may stage its chunks, and `timed_out` whether it has passed.
     """
 
     workload_id: str
@@ -314,6 +323,8 @@ class WorkloadView(ResponseModel):
     reason: str
     changed_at: Micros
     lease: LeaseView | None
+    deadline: Micros | None
+    timed_out: Flag
 
 
 class WorkloadList(ResponseModel):

@@ -45,11 +45,20 @@ class WorkCalls(Calls):
         query["newest"] = None if look_up_source else "false"
         return self._get(_workload_path(workload_id), work.WorkloadDetail, query)
 
-    def open_workload(self, workload_id: str, table: str, parameters: Mapping[str, str]) -> work.WorkloadView:
-        """Open the workload under the table's contract, or return it if it exists. Raises for other parameters."""
+    def open_workload(
+        self, workload_id: str, table: str, parameters: Mapping[str, str], timeout_seconds: int | None = None
+    ) -> work.WorkloadView:
+        """Open the workload under the table's contract, or return it if it exists. Raises for other parameters.
+
+        `timeout_seconds` is how long after its opening runs may stage its chunks. It can be changed while it is open.
+        """
         workload_id = segment(workload_id, "workload id")
         body = build_request(
-            work.OpenWorkloadRequest, workload_id=workload_id, table=table, parameters=dict(parameters)
+            work.OpenWorkloadRequest,
+            workload_id=workload_id,
+            table=table,
+            parameters=dict(parameters),
+            timeout_seconds=timeout_seconds,
         )
         return self._read(new_post("/v1/workloads", body, repeatable=True, patient=True), work.WorkloadView)
 

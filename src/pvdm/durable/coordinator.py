@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Mapping
 from datetime import date, datetime
 from pathlib import Path
@@ -14,6 +15,7 @@ from pvdm.client import StewardClient
 from pvdm.durable.chunk import Chunk, Source
 from pvdm.durable.outcome import Outcome, Watch, ignore_progress
 from pvdm.durable.run import Run, Settings
+from pvdm.durable.segment import Segment
 from pvdm.errors import Code, ConflictError, InputError, NotAllowedError, PvdmError
 from pvdm.model.contract import DataProductContract, parse_contract, read_contract
 from pvdm.model.role import Role
@@ -37,7 +39,9 @@ class Coordinator:
         steward: StewardClient,
         spark: SparkSession | Callable[[], SparkSession] | None = None,
         *,
-        stage_seconds: float | None = None,
+        segment_timeout: float | None = None,
+        rollback_threshold: float | None = None,
+        workload_timeout: float | None = None,
         lease_seconds: int = LEASE_SECONDS,
         take_over: bool = False,
         watch: Watch = ignore_progress,
@@ -45,15 +49,19 @@ class Coordinator:
         """`steward` is an embedded Steward or a producer's client. Without `spark`, jobs return Arrow tables.
 
         `spark` is a session, or a function that starts one, which is called when there is a chunk to stage.
-        `stage_seconds`: how long the staging of one chunk may take. `watch` is called at every step. A run holds the
-        lease of its workload, and renews it several times within `lease_seconds`. With `take_over` it ends the lease of
-        another run.
+        `watch` is called at every step. A run holds the lease of its workload, and renews it several times within
+        `lease_seconds`. With `take_over` it ends the lease of another run.
+
+        A run stops before `segment_timeout` seconds have passed since the Coordinator was created, earlier by
+        `rollback_threshold` seconds. `workload_timeout` is how long the runs of a workload may stage its chunks, in
+        seconds after its opening (by default 5,400). A later run can change it.
         """
         client = steward.with_patience()
         self._owns_client = client.identity().role is not Role.PRODUCER  # an embedded Steward lends a producer's token
         self._client = client.with_token(steward.lend(Role.PRODUCER).token) if self._owns_client else client
         self._spark = _session_function(spark)
-        self._stage_seconds = stage_seconds
+        self._segment = Segment.start(segment_timeout, rollback_threshold)
+        self._workload_timeout = None if workload_timeout is None else math.ceil(workload_timeout)
         self._lease_seconds = lease_seconds
         self._take_over = take_over
         self._watch = watch
@@ -91,7 +99,7 @@ class Coordinator:
         """As `execute_workload`, with the contract's parameters as a mapping, so that they may have any name."""
         texts = {name: _parameter_text(name, value) for name, value in parameters.items()}
         self._require_job(build)
-        return self._run(self._client.open_workload(workload_id, table, texts), build)
+        return self._run(self._client.open_workload(workload_id, table, texts, self._workload_timeout), build)
 
     def resume_workload(self, workload_id: str, build: Build | None = None) -> Outcome:
         """Continue a workload that was opened before, with the parameters that it was opened with."""
@@ -173,7 +181,7 @@ class Coordinator:
             get_stager=functools.cache(self._create_stager),
             source=source,
             watch=self._watch,
-            stage_seconds=self._stage_seconds,
+            segment=self._segment,
             lease_seconds=self._lease_seconds,
             take_over=self._take_over,
             stages_rows=build is not _refuse_build,

@@ -45,6 +45,19 @@ class HeldLease:
         if self._lost is not None:
             raise self._lost
 
+    def find_loss(self, error: PvdmError) -> PvdmError:
+        """Why the lease is lost, in the Steward's words now; `error` if it does not say.
+
+        The catalog answers engines with less detail, so its error has no hint, and may be older.
+        """
+        try:
+            self._client.renew_lease(self._workload_id, self._run_id, self.lease_number)
+        except ConflictError as loss:
+            return loss
+        except PvdmError:
+            pass
+        return error
+
     def release(self) -> None:
         """Stop the renewals, and release the lease so that another run need not wait for its expiry."""
         self._ended.set()

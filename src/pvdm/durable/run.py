@@ -27,6 +27,7 @@ from pvdm.durable.outcome import (
     find_source_move,
     ignore_progress,
 )
+from pvdm.durable.segment import Segment
 from pvdm.errors import Code, ConflictError, PvdmError, RolledBackError
 from pvdm.model.contract import BoundContract
 from pvdm.model.statements.core import Operation
@@ -60,7 +61,7 @@ class Settings:
     get_stager: Callable[[], Stager[Any]]
     source: Source | None
     watch: Watch
-    stage_seconds: float | None
+    segment: Segment
     lease_seconds: int = LEASE_SECONDS
     take_over: bool = False
     stages_rows: bool = True
@@ -192,6 +193,7 @@ class Run:
                         self._report(chunk, Activity.FAILED_BEFORE if is_of_earlier_run else Activity.FAILED, last)
                         return last
                     reason = self._settings.repair_reason or _RETRY_REASON
+        self._settings.segment.require_time()
         self._settings.get_stager()  # first, so that no attempt is opened that cannot be staged
         lease = self._hold_lease()
         opened = self._client.next_attempt(self._workload.workload_id, chunk.chunk_id, reason, lease.lease_number)
@@ -227,8 +229,7 @@ class Run:
             run_watched(
                 lambda: stager.stage(lambda: settings.make_rows(chunk_for_job), destination),
                 cancel=lambda: stager.cancel(destination),
-                seconds=_stage_limit(settings.stage_seconds, attempt_token.identity.expires_at),
-                check=self._hold_lease().require,
+                check=self._require_time_and_lease,
             )
         except BaseException as error:
             failure = self._abort_after(chunk, attempt, error)
@@ -236,13 +237,20 @@ class Run:
                 raise
             raise failure from error
 
+    def _require_time_and_lease(self) -> None:
+        self._settings.segment.require_time()
+        self._hold_lease().require()
+
     def _abort_after(self, chunk: ChunkView, attempt: AttemptView, error: BaseException) -> BaseException:
         """Abort the attempt after an error; returns the error for the caller."""
         reason = failure_text.reason_for(error)
-        aborted = error if _is_lease_lost(error) else self._abort(attempt, reason)
+        aborted = self._abort(attempt, reason)
         failure: BaseException
-        if _is_lease_lost(aborted):
-            failure = aborted  # the run that has the lease now aborts the attempt
+        lost = next((each for each in (error, aborted) if _is_lease_lost(each)), None)
+        if lost is not None:
+            failure = self._hold_lease().find_loss(lost)
+            attempt = attempt if isinstance(aborted, PvdmError) else aborted
+            self._attempts[chunk.chunk_id] = attempt
         elif isinstance(aborted, PvdmError):
             failure = failure_text.unreported_error(error, attempt, aborted)
         else:
@@ -305,12 +313,14 @@ class Run:
             if problem is not None or not until_published:  # while chunks wait, only problems are reported
                 self._report(chunk, Activity.VERIFYING, attempt, problem=None if problem is None else problem.message)
             require_progress(attempt)
+            self._settings.segment.require_time()
             if until_published and attempt.waiting:
                 self._failed = self._find_failed()
                 if self._failed is not None:
                     return attempt
                 time.sleep(0.2)  # `await_attempt` returns at once for a waiting attempt
-            attempt = self._client.await_attempt(attempt.attempt_id, seconds=WAIT_SECONDS)
+            seconds = min(WAIT_SECONDS, self._settings.segment.remaining_seconds)
+            attempt = self._client.await_attempt(attempt.attempt_id, seconds=seconds)
         if attempt.state not in _FINAL_ACTIVITIES and not attempt.waiting:
             raise failure_text.stuck_error(attempt)  # the Steward's job has failed
         self._attempts[chunk.chunk_id] = attempt  # before the report, which counts published chunks
@@ -368,7 +378,7 @@ class Run:
 
 
 def _is_lease_lost(error: object) -> TypeGuard[PvdmError]:
-    return isinstance(error, PvdmError) and error.code == Code.LEASE_LOST
+    return isinstance(error, PvdmError) and error.code in (Code.LEASE_LOST, Code.WORKLOAD_TIMED_OUT)
 
 
 _WITH_STEWARD: Final = frozenset({AttemptState.VERIFYING, AttemptState.COMMITTING})
@@ -384,14 +394,6 @@ def require_progress(attempt: AttemptView) -> None:
     """Raise if the Steward's work still has a problem after `PROBLEM_TRIES` tries."""
     if attempt.job is not None and attempt.problem is not None and attempt.job.tries >= PROBLEM_TRIES:
         raise failure_text.stuck_error(attempt)
-
-
-def _stage_limit(seconds: float | None, expires_at: int) -> float | None:
-    """Seconds for staging, at most the rest of the token's lifetime, after which a commit would be refused."""
-    lifetime = expires_at / 1_000_000 - time.time()
-    if lifetime <= 0:
-        return seconds  # the token is new, so this machine's clock is wrong: it sets no limit
-    return lifetime if seconds is None else min(seconds, lifetime)
 
 
 def publish_override(client: StewardClient, override_id: str, watch: Watch = ignore_progress) -> Outcome:

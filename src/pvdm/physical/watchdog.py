@@ -22,37 +22,25 @@ class SigtermReceived(BaseException):
     """The process received SIGTERM; a BaseException, so that it is not caught by accident."""
 
 
-def run_watched(
-    work: Callable[[], _T],
-    *,
-    cancel: Callable[[], bool],
-    seconds: float | None = None,
-    check: Callable[[], None] = lambda: None,
-) -> _T:
+def run_watched(work: Callable[[], _T], *, cancel: Callable[[], bool], check: Callable[[], None] = lambda: None) -> _T:
     """Run `work` in its own thread and return its result, so that this thread can be interrupted.
 
-    Raises an error of the work as it is. On Ctrl-C, SIGTERM, the time limit or an error of `check`, which is called
-    several times a second, this cancels the work, and waits up to a minute for its end unless `cancel` returns True. If
-    the work has succeeded meanwhile, its result is returned; else this raises `attempt_interrupted`,
-    `attempt_timed_out` or the error of `check`.
+    Raises an error of the work as it is. On Ctrl-C, SIGTERM or an error of `check`, which is called several times a
+    second, this cancels the work, and waits up to a minute for its end unless `cancel` returns True. If the work has
+    succeeded meanwhile, its result is returned; else this raises `attempt_interrupted` or the error of `check`.
     """
     running = _Running(work)
-    deadline = None if seconds is None else time.monotonic() + seconds
     with raise_on_sigterm():
         try:
             running.start()
             while not running.wait_for_end():
-                if deadline is not None and time.monotonic() >= deadline:
-                    raise TimeoutError
                 check()
-        except (KeyboardInterrupt, SigtermReceived, TimeoutError, PvdmError) as stop:
+        except (KeyboardInterrupt, SigtermReceived, PvdmError) as stop:
             _stop(running, cancel)
             if running.has_result:
                 return running.result()  # it finished at the same moment
             if isinstance(stop, PvdmError):
                 raise
-            if isinstance(stop, TimeoutError):
-                raise Code.ATTEMPT_TIMED_OUT(expected=f"at most {seconds:g} seconds", got="more") from None
             raise Code.ATTEMPT_INTERRUPTED("the attempt was interrupted and stopped") from None
         return running.result()
 

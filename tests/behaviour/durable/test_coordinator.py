@@ -143,9 +143,9 @@ def test_an_interrupted_job_leaves_neither_branch_nor_files(shop: Shop, how: str
 
     if how != "time-out":
         threading.Thread(target=send).start()
-    outcome = run(shop, table, f"{table}-1", slow, stage_seconds=0.5 if how == "time-out" else None)
+    outcome = run(shop, table, f"{table}-1", slow, segment_timeout=0.5 if how == "time-out" else None)
     assert isinstance(outcome, RolledBack), outcome
-    assert outcome.error.reason == ("attempt_timed_out" if how == "time-out" else "attempt_interrupted")
+    assert outcome.error.reason == ("segment_timed_out" if how == "time-out" else "attempt_interrupted")
     assert eventually(lambda: shop.branches(table) == set() and shop.staged_files(table) == [])
     assert isinstance(run(shop, table, f"{table}-1"), Committed)
 

@@ -241,11 +241,18 @@ def test_a_lease_that_has_expired_by_the_ledgers_clock_cannot_be_used_or_renewed
     lost = (ConflictError, "lease_expired")
     assert refusal(lambda: producer.staged(attempt.attempt_id)) == lost
     assert refusal(lambda: producer.renew_lease("run-1", FIRST, lease.lease_number)) == lost
-    assert refusal(lambda: producer.abort_attempt(attempt.attempt_id, "mine", lease.lease_number)) == lost
-    # The same run may acquire a new lease, but what it staged under the old one stays behind.
+    # The same run may acquire a new lease, but it cannot hand in what it staged under the old one.
     newer = acquire(producer, FIRST)
     assert newer.lease_number == 2
     assert refusal(lambda: producer.staged(attempt.attempt_id)) == (ConflictError, "lease_taken_over")
+
+
+def test_a_run_whose_lease_has_only_expired_may_clean_up_after_itself(line: Line, producer: StewardClient) -> None:
+    lease = acquire(producer, FIRST)
+    attempt = producer.next_attempt("run-1", "all", "the first", lease.lease_number)
+    line.served.stand.time.pass_by(61 * SECOND)
+    aborted = producer.abort_attempt(attempt.attempt_id, "no time", lease.lease_number)
+    assert aborted.state is AttemptState.ROLLED_BACK
 
 
 def test_a_commit_to_the_attempts_branch_after_the_lease_was_lost_changes_nothing(

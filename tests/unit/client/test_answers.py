@@ -61,6 +61,8 @@ WORKLOAD: Json = {
         "expires_at": TIME,
         "seconds": 60,
     },
+    "deadline": TIME,
+    "timed_out": False,
 }
 PROOF: Json = {
     "proof_id": HASH,

@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Callable
 
 import pytest
 
@@ -30,6 +31,17 @@ class CancellableWork:
             return "never stopped"
         self.cleaned = True
         raise RuntimeError("cancelled")
+
+
+def time_out(seconds: float) -> Callable[[], None]:
+    """A check that raises after so many seconds."""
+    ends = time.monotonic() + seconds
+
+    def check() -> None:
+        if time.monotonic() >= ends:
+            raise RolledBackError("segment_timed_out", "too long")
+
+    return check
 
 
 def _signal_soon(number: int) -> threading.Timer:
@@ -60,11 +72,11 @@ def test_a_signal_cancels_the_work_and_waits_for_its_end(number: int) -> None:
     assert (caught.value.reason, slow.cleaned) == ("attempt_interrupted", True)
 
 
-def test_the_time_out_cancels_the_work() -> None:
+def test_an_error_of_the_check_cancels_the_work() -> None:
     slow = CancellableWork()
     with pytest.raises(RolledBackError) as caught:
-        run_watched(slow.run, cancel=slow.cancel, seconds=0.2)
-    assert (caught.value.reason, slow.cleaned) == ("attempt_timed_out", True)
+        run_watched(slow.run, cancel=slow.cancel, check=time_out(0.2))
+    assert (caught.value.reason, slow.cleaned) == ("segment_timed_out", True)
 
 
 def test_the_result_of_work_that_ends_while_it_is_cancelled_is_returned() -> None:
@@ -78,7 +90,7 @@ def test_the_result_of_work_that_ends_while_it_is_cancelled_is_returned() -> Non
         cancelled.set()
         return False
 
-    assert run_watched(work, cancel=cancel, seconds=0.2) == "through"
+    assert run_watched(work, cancel=cancel, check=time_out(0.2)) == "through"
 
 
 def test_waiting_for_work_that_does_not_stop_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,7 +98,7 @@ def test_waiting_for_work_that_does_not_stop_has_a_limit(monkeypatch: pytest.Mon
     never = threading.Event()
     start = time.monotonic()
     with pytest.raises(RolledBackError):
-        run_watched(lambda: never.wait(20), cancel=lambda: False, seconds=0.1)
+        run_watched(lambda: never.wait(20), cancel=lambda: False, check=time_out(0.1))
     assert time.monotonic() - start < 5
     never.set()
 
@@ -95,7 +107,7 @@ def test_work_is_not_waited_for_if_cancel_returns_true() -> None:
     never = threading.Event()
     start = time.monotonic()
     with pytest.raises(RolledBackError):
-        run_watched(lambda: never.wait(20), cancel=lambda: True, seconds=0.1)
+        run_watched(lambda: never.wait(20), cancel=lambda: True, check=time_out(0.1))
     assert time.monotonic() - start < 5
     never.set()
 
@@ -112,7 +124,7 @@ def test_an_error_of_cancel_does_not_replace_the_time_out() -> None:
         raise RuntimeError("stopped")
 
     with pytest.raises(RolledBackError, match="too long"):
-        run_watched(work, cancel=cancel, seconds=0.1)
+        run_watched(work, cancel=cancel, check=time_out(0.1))
 
 
 def test_the_signal_handler_is_restored() -> None:
@@ -126,11 +138,11 @@ def test_work_can_be_watched_outside_of_the_main_thread() -> None:
 
     def run() -> None:
         try:
-            run_watched(slow.run, cancel=slow.cancel, seconds=0.2)
+            run_watched(slow.run, cancel=slow.cancel, check=time_out(0.2))
         except RolledBackError as error:
             found.append(error.reason)
 
     thread = threading.Thread(target=run)
     thread.start()
     thread.join()
-    assert found == ["attempt_timed_out"]
+    assert found == ["segment_timed_out"]

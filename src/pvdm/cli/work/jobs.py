@@ -16,6 +16,7 @@ from pvdm.cli.common.commands import wants_json
 from pvdm.cli.common.options import Service, option_group, parse_pairs
 from pvdm.cli.common.output import output_to_stderr
 from pvdm.cli.common.screen import ALERT, Line, notice, say, say_error, say_json, say_lines, say_on_stderr
+from pvdm.cli.common.times import DURATION_TYPE, MICROS_PER_SECOND
 from pvdm.errors import Code
 from pvdm.model.printable import counted
 
@@ -36,7 +37,8 @@ class Job:
     small: bool
     master: str | None
     conf: tuple[str, ...]
-    stage_seconds: float | None
+    segment_timeout: int | None = None  # in microseconds, as the next one
+    rollback_threshold: int | None = None
     take_over: bool = False
 
     def load_build(self) -> Build | None:
@@ -93,10 +95,16 @@ job_options = option_group(
     click.option("--master", metavar="URL", help="Spark's master, such as local[4].  [default: Spark's own]"),
     click.option("--conf", multiple=True, metavar="KEY=VALUE", help="A setting of Spark; may be repeated."),
     click.option(
-        "--stage-seconds",
-        type=click.FloatRange(min=0, min_open=True),
-        metavar="N",
-        help="Roll back a chunk whose staging takes longer.  [default: until your token expires]",
+        "--segment-timeout",
+        type=DURATION_TYPE,
+        metavar="TIME",
+        help="Stop before this time is over, such as 15m; roll back a chunk that is being staged.  [default: no limit]",
+    ),
+    click.option(
+        "--rollback-threshold",
+        type=DURATION_TYPE,
+        metavar="TIME",
+        help="How long before the end of the segment to stop.  [default: a tenth of it, at most 30s]",
     ),
     click.option("--take-over", is_flag=True, help="End the lease of another run of this workload."),
 )
@@ -139,7 +147,7 @@ def _import_hint(module: str, function: str, here: str) -> str:
 
 
 @contextlib.contextmanager
-def open_coordinator(service: Service, job: Job) -> Iterator[Coordinator]:
+def open_coordinator(service: Service, job: Job, *, workload_timeout: int | None = None) -> Iterator[Coordinator]:
     """A Coordinator with the caller's token; Spark starts with the first staged chunk, unless the job is small."""
     from pvdm.durable.coordinator import Coordinator
     from pvdm.durable.outcome import ignore_progress
@@ -148,9 +156,21 @@ def open_coordinator(service: Service, job: Job) -> Iterator[Coordinator]:
     with service.connect() as client, job.spark(client) as spark:
         if not wants_json():
             client.when_waiting(lambda: say_on_stderr(f"waiting for the Steward at {client.url} ..."))
-        coordinator = Coordinator(client, spark, stage_seconds=job.stage_seconds, take_over=job.take_over, watch=watch)
+        coordinator = Coordinator(
+            client,
+            spark,
+            segment_timeout=_seconds(job.segment_timeout),
+            rollback_threshold=_seconds(job.rollback_threshold),
+            workload_timeout=_seconds(workload_timeout),
+            take_over=job.take_over,
+            watch=watch,
+        )
         with coordinator as opened:
             yield opened
+
+
+def _seconds(micros: int | None) -> float | None:
+    return None if micros is None else micros / MICROS_PER_SECOND
 
 
 def job_output() -> contextlib.AbstractContextManager[None]:

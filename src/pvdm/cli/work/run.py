@@ -9,6 +9,7 @@ import click
 from pvdm.cli.common.commands import command, wants_json
 from pvdm.cli.common.options import Service, parse_pairs, service_options
 from pvdm.cli.common.screen import Line, say_on_stderr, say_result
+from pvdm.cli.common.times import DURATION_TYPE
 from pvdm.cli.table.open_workloads import summarize
 from pvdm.cli.work.jobs import Job, finish, job_options, job_output, open_coordinator, param_option, workload_option
 from pvdm.model.printable import view_json
@@ -20,9 +21,23 @@ _ORPHANS_NOTE: Final = "the job's own files are unreferenced now: `pvdm orphans`
 @click.argument("table", metavar="TABLE")
 @workload_option
 @param_option
+@click.option(
+    "--workload-timeout",
+    type=DURATION_TYPE,
+    metavar="TIME",
+    help="How long after its opening runs may stage chunks of the workload.  [default: as before, at first 90m]",
+)
 @job_options
 @service_options
-def run(*, table: str, workload_id: str, params: tuple[str, ...], job: Job, service: Service) -> None:
+def run(
+    *,
+    table: str,
+    workload_id: str,
+    params: tuple[str, ...],
+    workload_timeout: int | None,
+    job: Job,
+    service: Service,
+) -> None:
     """Open the workload under the table's contract, stage every chunk, and wait for the Steward's verdict.
 
     The same call again continues where an earlier one ended: what is published stays, and unfinished attempts are
@@ -32,17 +47,22 @@ def run(*, table: str, workload_id: str, params: tuple[str, ...], job: Job, serv
     While another run works on the workload, the command ends with 4 and names that run. If that run hangs, or its host
     is gone, --take-over ends its lease: it can hand in nothing more, and its unfinished chunk is staged again.
 
+    A run that has to end in time, as in a serverless function, is given --segment-timeout: it stops early enough to
+    roll back, and ends with 4 (segment_timed_out). All runs together have until the workload's own deadline. Then they
+    end with 4 (workload_timed_out); a longer --workload-timeout continues the workload.
+
     \b
     Examples:
       pvdm run sales.orders --workload-id orders-2026-11-15 --param date=2026-11-15
       pvdm run sales.orders --workload-id orders-2026-11-15 --param date=2026-11-15 --job jobs.orders:build
       pvdm run sales.rates --workload-id rates-1 --job jobs.rates:table --small --json | jq .outcome
       pvdm run sales.orders --workload-id orders-2026-11-15 --param date=2026-11-15 --take-over
+      pvdm run sales.orders --workload-id backfill-1 --segment-timeout 15m --workload-timeout 12h
     """
     values = parse_pairs(params, "--param")
     with job_output():
         build = job.load_build()
-        with open_coordinator(service, job) as opened:
+        with open_coordinator(service, job, workload_timeout=workload_timeout) as opened:
             outcome = opened.run(workload_id, table, values, build)
     finish(outcome)
 
@@ -71,7 +91,7 @@ def publish(
       pvdm publish sales.orders etl_2 --workload-id orders-2026-11-15 --reason "the filter is back"
     """
     values = parse_pairs(params, "--param")
-    no_job = Job(name=None, small=True, master=None, conf=(), stage_seconds=None)  # already staged, so without Spark
+    no_job = Job(name=None, small=True, master=None, conf=())  # already staged, so without Spark
     with open_coordinator(service, no_job) as opened:
         outcome = opened.publish(workload_id, table, branch, values, reason=reason)
     from pvdm.durable.outcome import Committed, PublicationTime

@@ -20,7 +20,7 @@ from pvdm.errors import Code, NotAllowedError, UnavailableError, comparison
 from pvdm.model.located import describe, explain_more_keys
 from pvdm.model.printable import counted, quoted_path, view_json
 from pvdm.model.statements.epoch import EpochStage
-from pvdm.model.states import AttemptState
+from pvdm.model.states import AttemptState, WorkloadState
 
 if TYPE_CHECKING:
     from pvdm.api.proofs import OverrideView, ProofView
@@ -247,6 +247,14 @@ def workload_lines(workload: WorkloadView) -> Iterator[Line]:
 
 def _lease_lines(workload: WorkloadView) -> Iterator[Line]:
     lease = workload.lease
+    if workload.deadline is not None and workload.state is WorkloadState.OPEN:
+        if workload.timed_out:
+            yield (
+                f"    its time ran out at {utc(workload.deadline)}; give `pvdm run` a longer --workload-timeout",
+                "yellow",
+            )
+        else:
+            yield f"    its chunks may be staged until {utc(workload.deadline)}", None
     if lease is not None and lease.live:
         yield f"    a run works on it: {lease.runner} ({lease.holder}), until {utc(lease.expires_at)} at least", None
 

@@ -213,6 +213,15 @@ CREATE TABLE chunks (
 	FOREIGN KEY(workload_id) REFERENCES workloads (workload_id)
 )
 --;
+CREATE TABLE deadlines (
+	workload_id TEXT NOT NULL,
+	seconds BIGINT NOT NULL CONSTRAINT seconds_positive CHECK (seconds > 0),
+	deadline_micros BIGINT NOT NULL,
+	at_micros BIGINT NOT NULL CONSTRAINT at_micros_not_negative CHECK (at_micros >= 0),
+	PRIMARY KEY (workload_id),
+	FOREIGN KEY(workload_id) REFERENCES workloads (workload_id)
+)
+--;
 CREATE TABLE handle_workers (
 	handle_sha256 TEXT NOT NULL,
 	worker TEXT NOT NULL,
@@ -1037,6 +1046,32 @@ END $$
 CREATE TRIGGER chunks_event AFTER INSERT ON chunks
 FOR EACH ROW
 EXECUTE FUNCTION pvdm_chunks_event()
+--;
+CREATE TRIGGER deadlines_no_delete BEFORE DELETE ON deadlines
+FOR EACH ROW
+EXECUTE FUNCTION pvdm_refuse('rows of deadlines are never deleted')
+--;
+CREATE TRIGGER deadlines_fixed BEFORE UPDATE ON deadlines
+FOR EACH ROW
+WHEN (NEW.workload_id IS DISTINCT FROM OLD.workload_id)
+EXECUTE FUNCTION pvdm_refuse('only seconds, deadline_micros, at_micros of deadlines change')
+--;
+CREATE TRIGGER deadlines_no_truncate BEFORE TRUNCATE ON deadlines
+FOR EACH STATEMENT
+EXECUTE FUNCTION pvdm_refuse('rows of deadlines are never deleted')
+--;
+CREATE FUNCTION pvdm_deadlines_event() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO events (at_micros, kind, subject, row_key, old, new)
+    VALUES (NEW.at_micros, lower(TG_OP), 'deadlines', CAST(NEW.workload_id AS TEXT),
+        CASE WHEN TG_OP = 'UPDATE' THEN json_build_object('workload_id', OLD.workload_id, 'seconds', OLD.seconds, 'deadline_micros', OLD.deadline_micros, 'at_micros', OLD.at_micros)::text END,
+        json_build_object('workload_id', NEW.workload_id, 'seconds', NEW.seconds, 'deadline_micros', NEW.deadline_micros, 'at_micros', NEW.at_micros)::text);
+    RETURN NULL;
+END $$
+--;
+CREATE TRIGGER deadlines_event AFTER INSERT OR UPDATE ON deadlines
+FOR EACH ROW
+EXECUTE FUNCTION pvdm_deadlines_event()
 --;
 CREATE TRIGGER handle_workers_no_delete BEFORE DELETE ON handle_workers
 FOR EACH ROW

@@ -229,6 +229,16 @@ CREATE TABLE chunks (
 )
  STRICT
 --;
+CREATE TABLE deadlines (
+	workload_id TEXT NOT NULL,
+	seconds INTEGER NOT NULL CONSTRAINT seconds_positive CHECK (seconds > 0),
+	deadline_micros INTEGER NOT NULL,
+	at_micros INTEGER NOT NULL CONSTRAINT at_micros_not_negative CHECK (at_micros >= 0),
+	PRIMARY KEY (workload_id),
+	FOREIGN KEY(workload_id) REFERENCES workloads (workload_id)
+)
+ STRICT
+--;
 CREATE TABLE handle_workers (
 	handle_sha256 TEXT NOT NULL,
 	worker TEXT NOT NULL,
@@ -1041,6 +1051,33 @@ BEGIN
     VALUES (NEW.at_micros, 'insert', 'chunks', CAST(NEW.workload_id AS TEXT) || '/' || CAST(NEW.chunk_id AS TEXT),
         NULL,
         json_object('workload_id', NEW.workload_id, 'chunk_id', NEW.chunk_id, 'ordinal', NEW.ordinal, 'definition', NEW.definition, 'at_micros', NEW.at_micros));
+END
+--;
+CREATE TRIGGER deadlines_no_delete BEFORE DELETE ON deadlines
+BEGIN
+    SELECT RAISE(ABORT, 'pvdm rule: rows of deadlines are never deleted');
+END
+--;
+CREATE TRIGGER deadlines_fixed BEFORE UPDATE ON deadlines
+WHEN NEW.workload_id IS NOT OLD.workload_id
+BEGIN
+    SELECT RAISE(ABORT, 'pvdm rule: only seconds, deadline_micros, at_micros of deadlines change');
+END
+--;
+CREATE TRIGGER deadlines_event_insert AFTER INSERT ON deadlines
+BEGIN
+    INSERT INTO events (at_micros, kind, subject, row_key, old, new)
+    VALUES (NEW.at_micros, 'insert', 'deadlines', CAST(NEW.workload_id AS TEXT),
+        NULL,
+        json_object('workload_id', NEW.workload_id, 'seconds', NEW.seconds, 'deadline_micros', NEW.deadline_micros, 'at_micros', NEW.at_micros));
+END
+--;
+CREATE TRIGGER deadlines_event_update AFTER UPDATE ON deadlines
+BEGIN
+    INSERT INTO events (at_micros, kind, subject, row_key, old, new)
+    VALUES (NEW.at_micros, 'update', 'deadlines', CAST(NEW.workload_id AS TEXT),
+        json_object('workload_id', OLD.workload_id, 'seconds', OLD.seconds, 'deadline_micros', OLD.deadline_micros, 'at_micros', OLD.at_micros),
+        json_object('workload_id', NEW.workload_id, 'seconds', NEW.seconds, 'deadline_micros', NEW.deadline_micros, 'at_micros', NEW.at_micros));
 END
 --;
 CREATE TRIGGER handle_workers_no_delete BEFORE DELETE ON handle_workers

@@ -50,6 +50,15 @@ chunks: Final = schema.table(
     UniqueConstraint("workload_id", "ordinal", name="chunks_ordinal_once"),
 )
 
+# Until when the runs of a workload may stage chunks. A workload without a row has no limit.
+deadlines: Final = schema.table(
+    "deadlines",
+    schema.text_column("workload_id", ForeignKey("workloads.workload_id"), primary_key=True),
+    schema.number_column("seconds", CheckConstraint("seconds > 0", name="seconds_positive"), changes=True),
+    schema.number_column("deadline_micros", changes=True),
+    schema.time_column(),
+)
+
 # One row for each time that a run got the right to work on a workload. The row with the largest number counts. Renewals
 # change `expires_micros` several times a minute, so the step log has only a note of each new row.
 leases: Final = schema.table(

@@ -14,7 +14,7 @@ from pvdm.ledger.connection import record_from, record_if_found
 from pvdm.ledger.record import events
 from pvdm.ledger.schema.work import leases
 from pvdm.ledger.unit import Unit
-from pvdm.ledger.work import workloads
+from pvdm.ledger.work import deadlines, workloads
 from pvdm.model.printable import utc_time
 from pvdm.model.states import WorkloadState
 
@@ -83,10 +83,11 @@ def acquire(unit: Unit, workload_id: str, runner: Runner, *, seconds: int, take_
     workload = workloads.get(unit, workload_id)
     if workload.state is not WorkloadState.OPEN:
         raise Code.WORKLOAD_MOVED("the workload has ended", expected=WorkloadState.OPEN, got=workload.state)
+    expires = _expiry(unit, workload_id, seconds)
     last = find_newest(unit, workload_id)
     if last is not None and last.is_live(unit.at_micros):
         if last.run_id == runner.run_id:
-            return _set_expiry(unit, last, unit.at_micros + last.seconds * _MICROS)
+            return _set_expiry(unit, last, expires)
         if not take_over:
             raise _leased_error(last)
     acquired = Lease(
@@ -97,7 +98,7 @@ def acquire(unit: Unit, workload_id: str, runner: Runner, *, seconds: int, take_
         ids.require_name(runner.runner, "runner"),
         None if runner.process is None else ids.require_name(runner.process, "process"),
         seconds,
-        unit.at_micros + seconds * _MICROS,
+        expires,
         unit.at_micros,
     )
     values = {name: getattr(acquired, name) for name in Lease.__slots__ if name != "at_micros"}
@@ -117,7 +118,7 @@ def renew(unit: Unit, workload_id: str, run_id: str, lease_number: int) -> Lease
     """Let the lease expire later. Raises `lease_lost` if it has expired, or another run has acquired a newer one."""
     unit.lock_name(f"workload {workload_id}")
     held = _require_held_by(unit, workload_id, run_id, lease_number)
-    return _set_expiry(unit, held, unit.at_micros + held.seconds * _MICROS)
+    return _set_expiry(unit, held, _expiry(unit, workload_id, held.seconds))
 
 
 def release(unit: Unit, workload_id: str, run_id: str, lease_number: int) -> Lease:
@@ -134,13 +135,23 @@ def release(unit: Unit, workload_id: str, run_id: str, lease_number: int) -> Lea
 def require_held(unit: Unit, workload_id: str, lease_number: int, *, now_micros: int | None = None) -> Lease:
     """The lease with this number. Raises `lease_lost` if it has expired or is not the newest one.
 
+    Raises `workload_timed_out` instead if it has expired because the workload's deadline has passed.
     `now_micros` is the time to compare with in a unit that only reads; a unit that writes has its own.
     """
     now = unit.at_micros if now_micros is None else now_micros
     newest = find_newest(unit, workload_id)
     if newest is None or newest.lease_number != lease_number or not newest.is_live(now):
+        if newest is not None and newest.lease_number == lease_number:
+            deadlines.require_not_passed(unit, workload_id, now)
         raise _lost_error(newest, lease_number)
     return newest
+
+
+def require_newest(unit: Unit, workload_id: str, lease_number: int) -> None:
+    """Raise `lease_lost` if another lease is newer. A run whose lease has only expired may clean up after itself."""
+    newest = find_newest(unit, workload_id)
+    if newest is None or newest.lease_number != lease_number:
+        raise _lost_error(newest, lease_number)
 
 
 def list_live_at_last_use(unit: Unit) -> list[Lease]:
@@ -153,7 +164,16 @@ def list_live_at_last_use(unit: Unit) -> list[Lease]:
 def extend(unit: Unit, found: Sequence[Lease]) -> None:
     """Give these leases their full time again: their runs could not renew them while no Steward served the ledger."""
     for each in found:
-        _set_expiry(unit, each, max(each.expires_micros, unit.at_micros + each.seconds * _MICROS))
+        deadline = deadlines.find(unit, each.workload_id)
+        expires = max(each.expires_micros, unit.at_micros + each.seconds * _MICROS)
+        _set_expiry(unit, each, expires if deadline is None else min(expires, deadline.deadline_micros))
+
+
+def _expiry(unit: Unit, workload_id: str, seconds: int) -> int:
+    """When a lease that is acquired or renewed now expires: at the workload's deadline at the latest."""
+    deadline = deadlines.require_not_passed(unit, workload_id, unit.at_micros)
+    expires = unit.at_micros + seconds * _MICROS
+    return expires if deadline is None else min(expires, deadline.deadline_micros)
 
 
 def _require_held_by(unit: Unit, workload_id: str, run_id: str, lease_number: int) -> Lease:

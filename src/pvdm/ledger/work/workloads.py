@@ -14,7 +14,7 @@ from pvdm.ledger.connection import Row, convert_if_found, record_from
 from pvdm.ledger.record import restores
 from pvdm.ledger.schema.work import published, workloads
 from pvdm.ledger.unit import Unit, select_page, where_given
-from pvdm.ledger.work import chunks
+from pvdm.ledger.work import chunks, deadlines
 from pvdm.ledger.work.chunks import Chunk
 from pvdm.model.contract import Atomicity
 from pvdm.model.states import WORKLOAD, WorkloadState
@@ -46,6 +46,7 @@ class PinnedWorkload:
     epoch: int
     chunks: Sequence[Chunk]
     newer_columns: bytes = b"[]"  # Iceberg's JSON of source columns that the pinned snapshot's schema lacks
+    timeout_seconds: int | None = None  # how long runs may stage chunks; None: no limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +132,8 @@ def open_once(unit: Unit, opening: Opening, pinned: PinnedWorkload) -> Workload:
     )
     if created:
         chunks.store_plan(unit, opening.workload_id, pinned.chunks)
+        if pinned.timeout_seconds is not None:
+            deadlines.set_timeout(unit, opening.workload_id, pinned.timeout_seconds)
     found = get(unit, opening.workload_id)
     require_same_opening(opening, found.opening)
     return found

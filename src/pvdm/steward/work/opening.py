@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Final, NamedTuple
 
 from pvdm.catalog.catalog import Catalog
@@ -22,7 +23,7 @@ from pvdm.ledger.catalog.tables import TableRow
 from pvdm.ledger.clock import LedgerClock
 from pvdm.ledger.record import restores
 from pvdm.ledger.record.tokens import Grant, require_domain
-from pvdm.ledger.work import attempts, chunks, claims, workloads
+from pvdm.ledger.work import attempts, chunks, claims, deadlines, workloads
 from pvdm.ledger.work.attempts import Attempt, AttemptOpening
 from pvdm.ledger.work.chunks import Chunk
 from pvdm.ledger.work.workloads import Opening, PinnedWorkload, Workload
@@ -31,7 +32,7 @@ from pvdm.model.chunk import ChunkDefinition, branch_of
 from pvdm.model.contract import BoundContract, Chunking, ChunkingBy
 from pvdm.model.statements.core import ExtractionPath, Operation
 from pvdm.model.statements.proof import Storage
-from pvdm.model.states import AttemptState, WorkloadState
+from pvdm.model.states import WORKLOAD_TIMEOUT_SECONDS, AttemptState, WorkloadState
 from pvdm.steward.access import STEWARD_GRANT, refuse_attempt_token
 from pvdm.steward.locks import ThreadLocks
 from pvdm.steward.work.contracts import require_for_table, require_target_fit
@@ -92,8 +93,18 @@ class Workloads:
     seals: Seals | None = None  # ends a producer's write access at the store
     _opening: ThreadLocks = field(default_factory=ThreadLocks, init=False)
 
-    def open(self, grant: Grant, workload_id: str, table: str, parameters: Mapping[str, str]) -> Workload:
-        """Open the workload: pin its source and fix its plan. A repeated call returns the workload unchanged."""
+    def open(
+        self,
+        grant: Grant,
+        workload_id: str,
+        table: str,
+        parameters: Mapping[str, str],
+        timeout_seconds: int | None = None,
+    ) -> Workload:
+        """Open the workload: pin its source, fix its plan and set its deadline.
+
+        A repeated call returns the workload unchanged; another `timeout_seconds` changes the deadline of an open one.
+        """
         refuse_attempt_token(grant)
         ids.require_workload_id(workload_id)
         # Planning may take long. A concurrent call waits here until the first call has planned, and uses its plan.
@@ -105,7 +116,12 @@ class Workloads:
             bound = self._bind_contract(row, table, parameters)
             if bound.contract.storage is Storage.SEALED and self.seals is not None:
                 self.seals.require_sealable(parse_location(row.location))
-            return self._open(workload_id, row, bound)
+            limit = WORKLOAD_TIMEOUT_SECONDS if timeout_seconds is None else timeout_seconds
+            opened = self._open(workload_id, row, bound, timeout_seconds=limit)
+            if timeout_seconds is not None and opened.state is WorkloadState.OPEN:
+                change = partial(deadlines.set_timeout, workload_id=workload_id, seconds=timeout_seconds)
+                self.ledger.transact(change, at_micros=self.clock.now_micros())
+            return opened
 
     def next_attempt(
         self,
@@ -261,7 +277,15 @@ class Workloads:
         require_for_table(contract, parse_full_name(table), row.domain)
         return contract.bind(parameters)
 
-    def _open(self, workload_id: str, row: TableRow, bound: BoundContract, branch: str | None = None) -> Workload:
+    def _open(
+        self,
+        workload_id: str,
+        row: TableRow,
+        bound: BoundContract,
+        branch: str | None = None,
+        *,
+        timeout_seconds: int | None = None,
+    ) -> Workload:
         """Open the workload, or return the one that was opened under this id with the same contract and parameters.
 
         Raises, and opens no workload, if `branch` is given and cannot be adopted.
@@ -302,7 +326,8 @@ class Workloads:
         plan = plan_workload(bound, source, lambda location: self.files.fetch(location).data)
         planned = [Chunk(each.chunk_id, each.to_bytes()) for each in plan]
         newer = dump_columns(source.newer_columns)  # columns added to the source since its snapshot was written
-        pinned = PinnedWorkload(str(source.snapshot_id), plan.sha256, self.epoch(), planned, newer)
+        snapshot_id, epoch = str(source.snapshot_id), self.epoch()
+        pinned = PinnedWorkload(snapshot_id, plan.sha256, epoch, planned, newer, timeout_seconds)
 
         def work(unit: Unit) -> Workload:
             _require_contract(tables.find_by_uuid(unit, row.table_uuid), contract.sha256)

@@ -19,7 +19,7 @@ from pvdm.ledger.record import proofs
 from pvdm.ledger.record.proofs import ProofRecord
 from pvdm.ledger.record.tokens import Grant, require_domain
 from pvdm.ledger.schema.work import DisposalOutcome
-from pvdm.ledger.work import attempts, chunks, claims, disposals, leases, verified, workloads
+from pvdm.ledger.work import attempts, chunks, claims, deadlines, disposals, leases, verified, workloads
 from pvdm.ledger.work.attempts import Attempt
 from pvdm.ledger.work.chunks import ChunkPublication
 from pvdm.ledger.work.verified import StoredFinding, VerifiedRecord
@@ -324,6 +324,7 @@ class WorkQueries:
         planned, waived = chunks.count_by_workload(unit, ids), proofs.find_overrides_used_by(unit, ids)
         states, claimed = attempts.count_last_states(unit, ids), claims.list_claim_texts(unit, ids)
         newest_leases, now = leases.find_newest_of(unit, ids), self.clock.trusted_micros()
+        limits = deadlines.find_all(unit, ids)
         names = {uuid: table_name(unit, uuid) for uuid in {each.opening.table_uuid for each in found}}
         views = []
         for workload_id, each in zip(ids, found, strict=True):
@@ -357,6 +358,8 @@ class WorkQueries:
                     reason=each.reason,
                     changed_at=each.at_micros,
                     lease=None if workload_id not in newest_leases else lease_view(newest_leases[workload_id], now),
+                    deadline=None if workload_id not in limits else limits[workload_id].deadline_micros,
+                    timed_out=workload_id in limits and limits[workload_id].deadline_micros <= now,
                 )
             )
         return views
@@ -373,7 +376,7 @@ class WorkQueries:
             found = attempts.lock(unit, attempt_id)
             state = found.state
             if lease_number is not None and found.lease_number is not None and state is AttemptState.STAGING:
-                leases.require_held(unit, found.workload_id, lease_number)
+                leases.require_newest(unit, found.workload_id, lease_number)
             if state not in (AttemptState.STAGING, AttemptState.ROLLED_BACK):
                 raise Code.ATTEMPT_NOT_STAGING(expected=AttemptState.STAGING, got=state)
             return attempts.end(unit, attempt_id, AttemptState.ROLLED_BACK, reason=reason)

@@ -50,8 +50,11 @@ def newest_workloads(notary: NotaryPart, grant: Caller, limit: PageRows = 100) -
 def open_workload(
     notary: NotaryPart, grant: Caller, body: Annotated[api.OpenWorkloadRequest, body_of(api.OpenWorkloadRequest)]
 ) -> api.WorkloadView:
-    """Open a workload under the table's contract: pin the source and fix the plan. A repetition changes nothing."""
-    workload = notary.workloads.open(grant, body.workload_id, body.table, body.parameters)
+    """Open a workload under the table's contract: pin the source, fix the plan, set the deadline.
+
+    A repetition changes nothing, except that another `timeout_seconds` changes the deadline of an open workload.
+    """
+    workload = notary.workloads.open(grant, body.workload_id, body.table, body.parameters, body.timeout_seconds)
     return _with_newest_source(notary, notary.work.view_workload(workload))
 
 

@@ -1,0 +1,66 @@
+"""Workload clocks: until when the runs of a workload may stage chunks, by the ledger's clock. Kept across all runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from sqlalchemy import select
+
+from pvdm.errors import Code
+from pvdm.ledger.connection import record_from, record_if_found
+from pvdm.ledger.schema.work import deadlines
+from pvdm.ledger.unit import Unit
+from pvdm.model.printable import utc_time
+
+_MICROS: Final = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Deadline:
+    """A workload's deadline, so many seconds after its opening."""
+
+    workload_id: str
+    seconds: int
+    deadline_micros: int
+
+    @property
+    def opened_micros(self) -> int:
+        """When the workload was opened."""
+        return self.deadline_micros - self.seconds * _MICROS
+
+
+def find(unit: Unit, workload_id: str) -> Deadline | None:
+    """The workload's deadline, or None if its runs have no limit."""
+    return record_if_found(Deadline, unit.find(deadlines, workload_id=workload_id))
+
+
+def find_all(unit: Unit, workload_ids: Sequence[str]) -> dict[str, Deadline]:
+    """The deadlines of those of these workloads that have one."""
+    rows = unit.rows_with(select(deadlines), deadlines.c.workload_id, list(workload_ids))
+    return {row["workload_id"]: record_from(Deadline, row) for row in rows}
+
+
+def set_timeout(unit: Unit, workload_id: str, seconds: int) -> None:
+    """Set or change the deadline: so many seconds after the opening, so that a repeated call changes nothing."""
+    unit.lock_name(f"workload {workload_id}")
+    found = find(unit, workload_id)
+    if found is None:
+        opened = unit.at_micros
+        unit.insert(deadlines, workload_id=workload_id, seconds=seconds, deadline_micros=opened + seconds * _MICROS)
+    elif found.seconds != seconds:
+        deadline = found.opened_micros + seconds * _MICROS
+        unit.update(deadlines, {"workload_id": workload_id}, seconds=seconds, deadline_micros=deadline)
+
+
+def require_not_passed(unit: Unit, workload_id: str, now_micros: int) -> Deadline | None:
+    """The deadline, or None. Raises `workload_timed_out` if it has passed."""
+    found = find(unit, workload_id)
+    if found is not None and found.deadline_micros <= now_micros:
+        raise Code.WORKLOAD_TIMED_OUT(
+            expected=f"an end until {utc_time(found.deadline_micros)}, {found.seconds} seconds after the opening",
+            got=f"{utc_time(now_micros)}, {(now_micros - found.opened_micros) // _MICROS} seconds after the opening",
+            workload_id=workload_id,
+        )
+    return found
