@@ -25,18 +25,15 @@ from pvdm.api.base import (
     TableName,
 )
 from pvdm.api.errors import RefusalView
+from pvdm.api.leases import LeaseNumber, LeaseView
 from pvdm.errors import InputError, comparison
 from pvdm.model.chunk import CHUNK_ID_MAX_CHARACTERS
-from pvdm.model.fields import LONG_MAX
 from pvdm.model.located import WrongRows
 from pvdm.model.printable import counted
 from pvdm.model.role import Role
 from pvdm.model.statements.verdict import FailureClass, Outcome
 from pvdm.model.states import (
     ATTEMPT,
-    LEASE_MAX_SECONDS,
-    LEASE_MIN_SECONDS,
-    LEASE_SECONDS,
     WORKLOAD_TIMEOUT_MAX_SECONDS,
     AttemptState,
     WorkloadState,
@@ -44,10 +41,7 @@ from pvdm.model.states import (
 
 PARAMETERS_MAX: Final = 64
 BRANCH_MAX_CHARACTERS: Final = 255
-RUNNER_MAX_CHARACTERS: Final = 256
 QUARANTINE_REMOVED_MAX: Final = 100
-
-LeaseNumber: TypeAlias = Annotated[int, Field(ge=1, le=LONG_MAX)]
 
 
 class RowsInView(ResponseModel):
@@ -137,27 +131,6 @@ class OpenWorkloadRequest(_WorkloadRequest):
     """
 
     timeout_seconds: Annotated[int, Field(ge=1, le=WORKLOAD_TIMEOUT_MAX_SECONDS)] | None = None
-
-
-class LeaseRequest(RequestModel):
-    """A run that wants to work on a workload. A caller that repeats its `run_id` gets the lease that it has.
-
-    `runner` says which process runs it and where. `process` identifies that process on its host, so that a later run
-    there can find out that it has ended. With `take_over` the lease of another run ends.
-    """
-
-    run_id: RandomHex
-    runner: Annotated[str, Field(min_length=1, max_length=RUNNER_MAX_CHARACTERS, pattern=PLAIN)]
-    process: Annotated[str, Field(min_length=1, max_length=RUNNER_MAX_CHARACTERS, pattern=PLAIN)] | None = None
-    seconds: Annotated[int, Field(ge=LEASE_MIN_SECONDS, le=LEASE_MAX_SECONDS)] = LEASE_SECONDS
-    take_over: bool = False
-
-
-class HeldLeaseRequest(RequestModel):
-    """The lease that a run holds: its own id, and the number of the lease."""
-
-    run_id: RandomHex
-    lease_number: LeaseNumber
 
 
 class OpenAttemptRequest(RequestModel):
@@ -274,20 +247,6 @@ class JobList(ResponseModel):
     """The jobs of this Steward that are not done: failed ones first, then those that wait for another try."""
 
     jobs: tuple[ListedJob, ...]
-
-
-class LeaseView(ResponseModel):
-    """The right of one run to work on a workload, until `expires_at`. `lease_number` grows with each new lease.
-
-    `holder` is the name of its token, `runner` its process and host. `seconds` is its time after each renewal.
-    """
-
-    lease_number: Count
-    holder: str
-    runner: str
-    live: Flag
-    expires_at: Micros
-    seconds: Count
 
 
 class WorkloadView(ResponseModel):

@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from pvdm.api import work
+from pvdm.api import leases, work
 from pvdm.api.base import PAGE_ROWS_MAX
 from pvdm.api.service import AttemptTokenRequest, IssuedToken
 from pvdm.client.calls import Calls, build_request, new_post, number_text, page_query, segment, sha256_text, with_reason
@@ -67,25 +67,25 @@ class WorkCalls(Calls):
         page = page_query(number_text(after, "number of chunks"), limit)
         return self._get(f"{_workload_path(workload_id)}/chunks", work.ChunkList, page).chunks
 
-    def acquire_lease(self, workload_id: str, request: work.LeaseRequest) -> work.LeaseView:
+    def acquire_lease(self, workload_id: str, request: leases.LeaseRequest) -> leases.LeaseView:
         """Get the lease of an open workload. Raises `workload_leased` while another run has it, unless it takes over.
 
         A repeated request with the same `run_id` returns the lease that this run has.
         """
         call = new_post(f"{_workload_path(workload_id)}/lease", request, repeatable=True, patient=True)
-        return self._read(call, work.LeaseView)
+        return self._read(call, leases.LeaseView)
 
-    def renew_lease(self, workload_id: str, run_id: str, lease_number: int) -> work.LeaseView:
+    def renew_lease(self, workload_id: str, run_id: str, lease_number: int) -> leases.LeaseView:
         """Renew the lease. Raises `lease_lost` if it has expired, or another run has a newer one."""
-        body = build_request(work.HeldLeaseRequest, run_id=run_id, lease_number=lease_number)
+        body = build_request(leases.HeldLeaseRequest, run_id=run_id, lease_number=lease_number)
         call = new_post(f"{_workload_path(workload_id)}/lease/renew", body, repeatable=True)
-        return self._read(call, work.LeaseView)
+        return self._read(call, leases.LeaseView)
 
-    def release_lease(self, workload_id: str, run_id: str, lease_number: int) -> work.LeaseView:
+    def release_lease(self, workload_id: str, run_id: str, lease_number: int) -> leases.LeaseView:
         """End the lease before its expiry; one that has ended stays as it is. Returns the workload's newest lease."""
-        body = build_request(work.HeldLeaseRequest, run_id=run_id, lease_number=lease_number)
+        body = build_request(leases.HeldLeaseRequest, run_id=run_id, lease_number=lease_number)
         call = new_post(f"{_workload_path(workload_id)}/lease/release", body, repeatable=True)
-        return self._read(call, work.LeaseView)
+        return self._read(call, leases.LeaseView)
 
     def next_attempt(self, workload_id: str, chunk_id: str, reason: str, lease_number: int) -> work.AttemptView:
         """Open a new attempt at the chunk, under the caller's lease. Raises `attempt_live` if there is a live one.

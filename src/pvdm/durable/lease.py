@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from pvdm.api.work import RUNNER_MAX_CHARACTERS, LeaseRequest, LeaseView
+from pvdm.api.leases import RUNNER_MAX_CHARACTERS, LeaseRequest, LeaseView
 from pvdm.client import StewardClient
 from pvdm.errors import Code, ConflictError, PvdmError
 

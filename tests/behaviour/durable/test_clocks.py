@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from pvdm import Chunk, Committed, Coordinator, Outcome, RolledBack
-from pvdm.api.work import LeaseRequest
+from pvdm.api.leases import LeaseRequest
 from pvdm.client import StewardClient
 from pvdm.durable import segment
 from pvdm.durable.outcome import Activity, Step

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pytest
 
 from pvdm import Chunk, Committed, Coordinator, Outcome, RolledBack
-from pvdm.api.work import HeldLeaseRequest, LeaseRequest, LeaseView
+from pvdm.api.leases import HeldLeaseRequest, LeaseRequest, LeaseView
 from pvdm.client import StewardClient
 from pvdm.client.table import TableClient
 from pvdm.durable.lease import has_ended, process_identity

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from pvdm import check_proof
-from pvdm.api.work import LeaseRequest
+from pvdm.api.leases import LeaseRequest
 from pvdm.client import Retries, StewardClient
 from pvdm.client.wire import Call, Wire
 from pvdm.digest.plan import Mode

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 
-from pvdm.api.work import AttemptView, LeaseRequest, LeaseView
+from pvdm.api.leases import LeaseRequest, LeaseView
+from pvdm.api.work import AttemptView
 from pvdm.client import StewardClient
 from pvdm.model.states import LEASE_MAX_SECONDS
 

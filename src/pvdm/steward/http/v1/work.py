@@ -6,6 +6,7 @@ from typing import Annotated, Final, TypeVar
 
 from fastapi import APIRouter, Depends, Path, Query
 
+from pvdm.api import leases
 from pvdm.api import work as api
 from pvdm.api.base import HEX_16_BYTES, PAGE_ROWS_MAX, TABLE_NAME_MAX_CHARACTERS, WORKLOAD_ID
 from pvdm.api.service import AttemptTokenRequest, IssuedToken
@@ -116,8 +117,8 @@ def acquire_lease(
     notary: NotaryPart,
     grant: Caller,
     workload_id: WorkloadId,
-    body: Annotated[api.LeaseRequest, body_of(api.LeaseRequest)],
-) -> api.LeaseView:
+    body: Annotated[leases.LeaseRequest, body_of(leases.LeaseRequest)],
+) -> leases.LeaseView:
     """Get the lease of an open workload, which one run has at a time. While another run has it, this is a conflict."""
     return notary.leases.acquire(grant, workload_id, body)
 
@@ -127,8 +128,8 @@ def renew_lease(
     notary: NotaryPart,
     grant: Caller,
     workload_id: WorkloadId,
-    body: Annotated[api.HeldLeaseRequest, body_of(api.HeldLeaseRequest)],
-) -> api.LeaseView:
+    body: Annotated[leases.HeldLeaseRequest, body_of(leases.HeldLeaseRequest)],
+) -> leases.LeaseView:
     """Renew a lease before it expires. After its expiry, or once another run has a newer one, this is a conflict."""
     return notary.leases.renew(grant, workload_id, body)
 
@@ -138,8 +139,8 @@ def release_lease(
     notary: NotaryPart,
     grant: Caller,
     workload_id: WorkloadId,
-    body: Annotated[api.HeldLeaseRequest, body_of(api.HeldLeaseRequest)],
-) -> api.LeaseView:
+    body: Annotated[leases.HeldLeaseRequest, body_of(leases.HeldLeaseRequest)],
+) -> leases.LeaseView:
     """End a lease before its expiry. A lease that has ended stays as it is; the response shows the newest lease."""
     return notary.leases.release(grant, workload_id, body)
 
