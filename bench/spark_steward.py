@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pvdm
 from bench.job_services import job_services_of
-from pvdm.api.work import ChunkView, LeaseRequest, WorkloadView
+from pvdm.api.leases import LeaseRequest
+from pvdm.api.work import ChunkView, WorkloadView
 from pvdm.client import StewardClient
 from pvdm.ledger.record.tokens import Grant
 from pvdm.model.contract import BoundContract, parse_contract

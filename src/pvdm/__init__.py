@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pvdm.client import AccessToken, Retries, StewardClient, TimeOuts
     from pvdm.client.token import TokenGiver
     from pvdm.durable.chunk import Chunk
-    from pvdm.durable.coordinator import Coordinator
+    from pvdm.durable.coordinator import Coordinator, resume_workload
     from pvdm.durable.outcome import Committed, Outcome, RolledBack, VerificationFailed
     from pvdm.metadata.gate.gate import validate_then_commit
     from pvdm.model.contract import DataProductContract
@@ -40,6 +40,7 @@ __all__ = [
     "__version__",
     "check_proof",
     "load_contract",
+    "resume_workload",
     "spark_session",
     "validate_then_commit",
 ]
@@ -50,6 +51,7 @@ _MODULE_OF_NAME = {
     "Coordinator": "pvdm.durable.coordinator",
     "Outcome": "pvdm.durable.outcome",
     "RolledBack": "pvdm.durable.outcome",
+    "resume_workload": "pvdm.durable.coordinator",
     "VerificationFailed": "pvdm.durable.outcome",
     "validate_then_commit": "pvdm.metadata.gate.gate",
 }

@@ -42,6 +42,7 @@ _COMMANDS: Final = {
         "quickstart", "Create a protected table to try: no Spark, no keys, some seconds.", "demo.quickstart"
     ),
     "repair": _Entry("repair", "Try the failed chunks of a workload again.", "work.run"),
+    "resume": _Entry("resume", "Continue a workload for one bounded segment.", "work.run"),
     "run": _Entry("run", "Stage, verify and publish a workload.", "work.run"),
     "source-files": _Entry("source_files", "List Parquet files as a contract's source.", "table.source_files"),
     "status": _Entry("status", "Show the state of a Steward, a table or a workload.", "work.status"),

@@ -208,6 +208,28 @@ class Coordinator:
         return SparkStager(self._client, self._spark())
 
 
+def resume_workload(
+    steward: StewardClient,
+    workload_id: str,
+    build: Build | None = None,
+    *,
+    spark: SparkSession | Callable[[], SparkSession] | None = None,
+    segment_timeout: float | None = None,
+    rollback_threshold: float | None = None,
+    watch: Watch = ignore_progress,
+) -> Outcome:
+    """Continue an open workload for one segment: the function that supervisors and serverless adapters call.
+
+    It may be called again at any time and from any process. Published chunks are not staged again. The arguments are
+    those of `Coordinator`.
+    """
+    opened = Coordinator(
+        steward, spark, segment_timeout=segment_timeout, rollback_threshold=rollback_threshold, watch=watch
+    )
+    with opened as coordinator:
+        return coordinator.resume_workload(workload_id, build)
+
+
 def _session_function(spark: SparkSession | Callable[[], SparkSession] | None) -> Callable[[], SparkSession] | None:
     """A function that returns the session, and starts it at its first call if needed."""
     if spark is None:

@@ -28,9 +28,11 @@ class Segment:
     @classmethod
     def start(cls, timeout_seconds: float | None, rollback_threshold_seconds: float | None = None) -> Self:
         """A segment that begins now. Without a time-out it has no end."""
-        if timeout_seconds is None:
-            return cls(math.inf, math.inf)
         threshold = rollback_threshold_seconds
+        if timeout_seconds is None:
+            if threshold is not None:
+                raise Code.SEGMENT_INVALID(expected="a segment time-out", got="a rollback threshold only")
+            return cls(math.inf, math.inf)
         if threshold is None:
             threshold = min(ROLLBACK_THRESHOLD_SECONDS, timeout_seconds / 10)
         if not 0 <= threshold < timeout_seconds < math.inf:

@@ -272,6 +272,7 @@ class Code(RegisteredCode):
     CATALOG_TOKEN_REFUSED = "catalog_token_refused", "work"
     CHUNK_FILE_UNKNOWN = "chunk_file_unknown", "work"
     CONTRACT_NOT_APPLICABLE = "contract_not_applicable", "work"
+    CRASH_LOOP = "crash_loop", "work"
     JOB_FAILED = "job_failed", "work"
     JOB_INVALID = "job_invalid", "work"
     LEASE_LOST = "lease_lost", "work"

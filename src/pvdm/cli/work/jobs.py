@@ -16,7 +16,6 @@ from pvdm.cli.common.commands import wants_json
 from pvdm.cli.common.options import Service, option_group, parse_pairs
 from pvdm.cli.common.output import output_to_stderr
 from pvdm.cli.common.screen import ALERT, Line, notice, say, say_error, say_json, say_lines, say_on_stderr
-from pvdm.cli.common.times import DURATION_TYPE, MICROS_PER_SECOND
 from pvdm.errors import Code
 from pvdm.model.printable import counted
 
@@ -37,8 +36,6 @@ class Job:
     small: bool
     master: str | None
     conf: tuple[str, ...]
-    segment_timeout: int | None = None  # in microseconds, as the next one
-    rollback_threshold: int | None = None
     take_over: bool = False
 
     def load_build(self) -> Build | None:
@@ -94,18 +91,6 @@ job_options = option_group(
     click.option("--small", is_flag=True, help="Without Spark: the job returns Arrow tables."),
     click.option("--master", metavar="URL", help="Spark's master, such as local[4].  [default: Spark's own]"),
     click.option("--conf", multiple=True, metavar="KEY=VALUE", help="A setting of Spark; may be repeated."),
-    click.option(
-        "--segment-timeout",
-        type=DURATION_TYPE,
-        metavar="TIME",
-        help="Stop before this time is over, such as 15m; roll back a chunk that is being staged.  [default: no limit]",
-    ),
-    click.option(
-        "--rollback-threshold",
-        type=DURATION_TYPE,
-        metavar="TIME",
-        help="How long before the end of the segment to stop.  [default: a tenth of it, at most 30s]",
-    ),
     click.option("--take-over", is_flag=True, help="End the lease of another run of this workload."),
 )
 param_option = click.option(
@@ -147,21 +132,29 @@ def _import_hint(module: str, function: str, here: str) -> str:
 
 
 @contextlib.contextmanager
-def open_coordinator(service: Service, job: Job, *, workload_timeout: int | None = None) -> Iterator[Coordinator]:
+def open_coordinator(
+    service: Service,
+    job: Job,
+    *,
+    segment_timeout: float | None = None,
+    rollback_threshold: float | None = None,
+    workload_timeout: float | None = None,
+    shows_progress: bool = True,
+) -> Iterator[Coordinator]:
     """A Coordinator with the caller's token; Spark starts with the first staged chunk, unless the job is small."""
     from pvdm.durable.coordinator import Coordinator
     from pvdm.durable.outcome import ignore_progress
 
-    watch = ignore_progress if wants_json() else watch_steps()
+    watch = watch_steps() if shows_progress else ignore_progress
     with service.connect() as client, job.spark(client) as spark:
-        if not wants_json():
+        if shows_progress:
             client.when_waiting(lambda: say_on_stderr(f"waiting for the Steward at {client.url} ..."))
         coordinator = Coordinator(
             client,
             spark,
-            segment_timeout=_seconds(job.segment_timeout),
-            rollback_threshold=_seconds(job.rollback_threshold),
-            workload_timeout=_seconds(workload_timeout),
+            segment_timeout=segment_timeout,
+            rollback_threshold=rollback_threshold,
+            workload_timeout=workload_timeout,
             take_over=job.take_over,
             watch=watch,
         )
@@ -169,13 +162,9 @@ def open_coordinator(service: Service, job: Job, *, workload_timeout: int | None
             yield opened
 
 
-def _seconds(micros: int | None) -> float | None:
-    return None if micros is None else micros / MICROS_PER_SECOND
-
-
-def job_output() -> contextlib.AbstractContextManager[None]:
+def job_output(*, json: bool) -> contextlib.AbstractContextManager[None]:
     """With --json, a job's output goes to standard error: standard output has the JSON document only."""
-    return output_to_stderr() if wants_json() else contextlib.nullcontext()
+    return output_to_stderr() if json else contextlib.nullcontext()
 
 
 def watch_steps() -> Watch:

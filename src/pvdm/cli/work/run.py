@@ -1,4 +1,4 @@
-"""`pvdm run`, `pvdm publish`, `pvdm repair` and `pvdm abandon`: workloads run, published and ended."""
+"""`pvdm run`, `resume`, `publish`, `repair` and `abandon`: workloads run, continued, published and ended."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pvdm.cli.common.screen import Line, say_on_stderr, say_result
 from pvdm.cli.common.times import DURATION_TYPE
 from pvdm.cli.table.open_workloads import summarize
 from pvdm.cli.work.jobs import Job, finish, job_options, job_output, open_coordinator, param_option, workload_option
+from pvdm.cli.work.segments import SegmentOfCommand, SegmentTimes, run_in_segments, seconds_of, segment_options
 from pvdm.model.printable import view_json
 
 _ORPHANS_NOTE: Final = "the job's own files are unreferenced now: `pvdm orphans` lists them"
@@ -27,6 +28,7 @@ _ORPHANS_NOTE: Final = "the job's own files are unreferenced now: `pvdm orphans`
     metavar="TIME",
     help="How long after its opening runs may stage chunks of the workload.  [default: as before, at first 90m]",
 )
+@segment_options
 @job_options
 @service_options
 def run(
@@ -35,6 +37,7 @@ def run(
     workload_id: str,
     params: tuple[str, ...],
     workload_timeout: int | None,
+    segment: SegmentTimes,
     job: Job,
     service: Service,
 ) -> None:
@@ -47,9 +50,10 @@ def run(
     While another run works on the workload, the command ends with 4 and names that run. If that run hangs, or its host
     is gone, --take-over ends its lease: it can hand in nothing more, and its unfinished chunk is staged again.
 
-    A run that has to end in time, as in a serverless function, is given --segment-timeout: it stops early enough to
-    roll back, and ends with 4 (segment_timed_out). All runs together have until the workload's own deadline. Then they
-    end with 4 (workload_timed_out); a longer --workload-timeout continues the workload.
+    With --segment-timeout, the command runs the workload in processes of its own, one after the other. Each of them
+    stops in time, and is started again until the workload has ended. After five in a row without progress, the command
+    ends (crash_loop). All runs together have until the workload's deadline. Then they end with 4 (workload_timed_out);
+    a longer --workload-timeout continues the workload.
 
     \b
     Examples:
@@ -60,10 +64,36 @@ def run(
       pvdm run sales.orders --workload-id backfill-1 --segment-timeout 15m --workload-timeout 12h
     """
     values = parse_pairs(params, "--param")
-    with job_output():
-        build = job.load_build()
-        with open_coordinator(service, job, workload_timeout=workload_timeout) as opened:
-            outcome = opened.run(workload_id, table, values, build)
+    timeout = seconds_of(workload_timeout)
+    if segment.timeout_seconds is not None:
+        finish(run_in_segments(service, job, segment, workload_id, table, values, workload_timeout=timeout))
+    else:
+        with job_output(json=wants_json()):
+            build = job.load_build()
+            progress = not wants_json()
+            with open_coordinator(service, job, workload_timeout=timeout, shows_progress=progress) as opened:
+                outcome = opened.run(workload_id, table, values, build)
+        finish(outcome)
+
+
+@command("resume")
+@click.argument("workload_id", metavar="WORKLOAD_ID")
+@segment_options
+@job_options
+@service_options
+def resume(*, workload_id: str, segment: SegmentTimes, job: Job, service: Service) -> None:
+    """Continue an open workload in this process, as one segment; its table and parameters are known.
+
+    For schedulers that start the segments themselves: a step of a serverless workflow, of spark-submit or of Airflow.
+    With --segment-timeout the command stops early enough to roll back, and ends with 4 (segment_timed_out). The same
+    command then continues. The other exit codes are those of `pvdm run`.
+
+    \b
+    Examples:
+      pvdm resume backfill-1 --segment-timeout 15m --job jobs.orders:build
+      until pvdm resume backfill-1 --segment-timeout 5m; do [ $? = 4 ] || break; done
+    """
+    outcome = SegmentOfCommand(workload_id, service, job, segment, json=wants_json()).run(segment.timeout_seconds)
     finish(outcome)
 
 
@@ -92,7 +122,7 @@ def publish(
     """
     values = parse_pairs(params, "--param")
     no_job = Job(name=None, small=True, master=None, conf=())  # already staged, so without Spark
-    with open_coordinator(service, no_job) as opened:
+    with open_coordinator(service, no_job, shows_progress=not wants_json()) as opened:
         outcome = opened.publish(workload_id, table, branch, values, reason=reason)
     from pvdm.durable.outcome import Committed, PublicationTime
 
@@ -113,9 +143,9 @@ def repair(*, workload_id: str, reason: str, job: Job, service: Service) -> None
     Examples:
       pvdm repair orders-2026-11-15 --reason "the join lost rows" --job jobs.orders:build
     """
-    with job_output():
+    with job_output(json=wants_json()):
         build = job.load_build()
-        with open_coordinator(service, job) as opened:
+        with open_coordinator(service, job, shows_progress=not wants_json()) as opened:
             outcome = opened.repair(workload_id, build, reason=reason)
     finish(outcome)
 

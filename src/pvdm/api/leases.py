@@ -1,0 +1,50 @@
+"""Requests and responses about leases: the right of one run to work on a workload."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, TypeAlias
+
+from pydantic import Field
+
+from pvdm.api.base import PLAIN, Count, Flag, Micros, RandomHex, RequestModel, ResponseModel
+from pvdm.model.fields import LONG_MAX
+from pvdm.model.states import LEASE_MAX_SECONDS, LEASE_MIN_SECONDS, LEASE_SECONDS
+
+RUNNER_MAX_CHARACTERS: Final = 256
+
+LeaseNumber: TypeAlias = Annotated[int, Field(ge=1, le=LONG_MAX)]
+
+
+class LeaseRequest(RequestModel):
+    """A run that wants to work on a workload. A caller that repeats its `run_id` gets the lease that it has.
+
+    `runner` says which process runs it and where. `process` identifies that process on its host, so that a later run
+    there can find out that it has ended. With `take_over` the lease of another run ends.
+    """
+
+    run_id: RandomHex
+    runner: Annotated[str, Field(min_length=1, max_length=RUNNER_MAX_CHARACTERS, pattern=PLAIN)]
+    process: Annotated[str, Field(min_length=1, max_length=RUNNER_MAX_CHARACTERS, pattern=PLAIN)] | None = None
+    seconds: Annotated[int, Field(ge=LEASE_MIN_SECONDS, le=LEASE_MAX_SECONDS)] = LEASE_SECONDS
+    take_over: bool = False
+
+
+class HeldLeaseRequest(RequestModel):
+    """The lease that a run holds: its own id, and the number of the lease."""
+
+    run_id: RandomHex
+    lease_number: LeaseNumber
+
+
+class LeaseView(ResponseModel):
+    """The right of one run to work on a workload, until `expires_at`. `lease_number` grows with each new lease.
+
+    `holder` is the name of its token, `runner` its process and host. `seconds` is its time after each renewal.
+    """
+
+    lease_number: Count
+    holder: str
+    runner: str
+    live: Flag
+    expires_at: Micros
+    seconds: Count

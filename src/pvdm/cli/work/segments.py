@@ -1,0 +1,111 @@
+"""Segments of a workload: their options, one segment in this process, and several in processes of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import click
+
+from pvdm.cli.common.commands import wants_json
+from pvdm.cli.common.options import Service, option_group
+from pvdm.cli.common.screen import notice
+from pvdm.cli.common.times import DURATION_TYPE, MICROS_PER_SECOND
+from pvdm.cli.work.jobs import Job, job_output, open_coordinator
+
+if TYPE_CHECKING:
+    from pvdm.durable.outcome import Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentTimes:
+    """How long a segment lives, and how long before its end it stops; in microseconds."""
+
+    segment_timeout: int | None
+    rollback_threshold: int | None
+
+    @property
+    def timeout_seconds(self) -> float | None:
+        """How long a segment lives; None without a limit."""
+        return seconds_of(self.segment_timeout)
+
+
+segment_options = option_group(
+    "segment",
+    SegmentTimes,
+    click.option(
+        "--segment-timeout",
+        type=DURATION_TYPE,
+        metavar="TIME",
+        help="How long a process may work, such as 15m. It rolls back what it cannot hand in.  [default: no limit]",
+    ),
+    click.option(
+        "--rollback-threshold",
+        type=DURATION_TYPE,
+        metavar="TIME",
+        help="How long before the end of its time it stops.  [default: a tenth of the time, at most 30s]",
+    ),
+)
+
+
+def seconds_of(micros: int | None) -> float | None:
+    """The duration in seconds."""
+    return None if micros is None else micros / MICROS_PER_SECOND
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentOfCommand:
+    """A segment with the options of a command; it can be sent to another process."""
+
+    workload_id: str
+    service: Service
+    job: Job
+    times: SegmentTimes
+    json: bool
+
+    def __call__(self, number: int, seconds: float) -> Outcome:
+        """Run the segment with this number. Only the first one may end the lease of another run."""
+        first = number == 1
+        return (self if first else replace(self, job=replace(self.job, take_over=False))).run(seconds)
+
+    def run(self, seconds: float | None) -> Outcome:
+        """Continue the workload for so many seconds, or without a limit."""
+        with job_output(json=self.json):
+            build = self.job.load_build()
+            opened = open_coordinator(
+                self.service,
+                self.job,
+                segment_timeout=seconds,
+                rollback_threshold=seconds_of(self.times.rollback_threshold),
+                shows_progress=not self.json,
+            )
+            with opened as coordinator:
+                return coordinator.resume_workload(self.workload_id, build)
+
+
+def run_in_segments(
+    service: Service,
+    job: Job,
+    times: SegmentTimes,
+    workload_id: str,
+    table: str,
+    parameters: Mapping[str, str],
+    *,
+    workload_timeout: float | None,
+) -> Outcome:
+    """Open the workload, and run it in processes that each live for the time of a segment."""
+    from pvdm.durable.segment import Segment
+    from pvdm.durable.supervisor import Supervisor
+
+    seconds = times.timeout_seconds or 0.0
+    Segment.start(seconds, seconds_of(times.rollback_threshold))  # raises if the times do not fit together
+    job.load_build()  # as early, so that a misspelled name is not reported five times
+    with service.connect() as client:
+        patient = client.with_patience()
+        patient.open_workload(
+            workload_id, table, parameters, None if workload_timeout is None else int(workload_timeout)
+        )
+        segment = SegmentOfCommand(workload_id, service, job, times, json=wants_json())
+        notify = (lambda _text: None) if wants_json() else notice
+        return Supervisor(patient, workload_id, segment, segment_timeout=seconds, notify=notify).run()

@@ -1,0 +1,226 @@
+"""Segments: `pvdm run --segment-timeout` runs a workload in processes that may be killed at any time. Without a JVM."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pvdm.api.work import WorkloadDetail
+from pvdm.durable import supervisor
+from pvdm.model.role import Role
+from pvdm.model.states import AttemptState
+from tests.support.steward.pipeline import BY_DAY
+from tests.support.steward.shop import ROWS, Shop, contract, shop_at
+from tests.support.waiting import eventually
+
+# A module of jobs. It counts its calls in files of the folder where the command runs.
+JOBS = """
+import datetime, json, os, pathlib, signal, time
+import pyarrow as pa
+
+def rows_of(chunk):
+    given = json.loads(pathlib.Path("rows.json").read_text())
+    ids, days, towns = zip(*[row for row in given if chunk.chunk_id in ("all", "day=" + row[1])])
+    days = pa.array([datetime.date.fromisoformat(day) for day in days], pa.date32())
+    return pa.table({"id": pa.array(ids, pa.int64()), "day": days, "town": pa.array(towns, pa.string())})
+
+def is_first_call(chunk):
+    marker = pathlib.Path("called-" + chunk.chunk_id)
+    first = not marker.exists()
+    with marker.open("a") as lines:
+        lines.write(f"{os.getpid()}\\n")
+    return first
+
+def honest(_spark, chunk):
+    is_first_call(chunk)
+    return rows_of(chunk)
+
+def killed_at_each_first_call(_spark, chunk):
+    if is_first_call(chunk):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return rows_of(chunk)
+
+def always_killed(_spark, chunk):
+    is_first_call(chunk)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+def slow_at_first(_spark, chunk):
+    if is_first_call(chunk):
+        time.sleep(600)
+    return rows_of(chunk)
+
+def deaf_at_first(_spark, chunk):
+    # The process hangs so that its own clock cannot end it either.
+    if is_first_call(chunk):
+        os.kill(os.getpid(), signal.SIGSTOP)
+    return rows_of(chunk)
+
+def wrong(_spark, chunk):
+    is_first_call(chunk)
+    return rows_of(chunk).slice(1)
+"""
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
+    with shop_at(tmp_path_factory.mktemp("shop")) as made:
+        yield made
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "segment_jobs.py").write_text(JOBS, "utf-8")
+    (tmp_path / "rows.json").write_text(json.dumps(ROWS), "utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(supervisor, "_WAIT_FIRST_SECONDS", 0.01)
+    return tmp_path
+
+
+def target(shop: Shop, name: str, *more: str) -> str:
+    shop.make(f"sales.{name}")
+    shop.protect(contract(f"sales.{name}", *more))
+    return f"sales.{name}"
+
+
+def words(table: str, job: str, *more: str, timeout: str = "300s") -> list[str]:
+    named = ["--workload-id", "run-1" + table, "--small", "--job", f"segment_jobs:{job}"]
+    return ["run", table, *named, "--segment-timeout", timeout, "--json", *more]
+
+
+def run(shop: Shop, table: str, job: str, *more: str, timeout: str = "300s") -> tuple[int, dict[str, Any]]:
+    code, output = shop.command(words(table, job, *more, timeout=timeout))
+    return code, json.loads(output[output.index("{") :])
+
+
+def calls(folder: Path) -> dict[str, int]:
+    """How often the job was called for each chunk."""
+    return {path.name.removeprefix("called-"): len(path.read_text().split()) for path in folder.glob("called-*")}
+
+
+def workload_of(shop: Shop, table: str) -> WorkloadDetail:
+    with shop.client() as client:
+        return client.workload("run-1" + table, look_up_source=False)
+
+
+def nothing_is_left(shop: Shop, table: str) -> bool:
+    return eventually(lambda: shop.branches(table) == set() and shop.staged_files(table) == [])
+
+
+def test_a_run_survives_the_death_of_each_of_its_processes(shop: Shop, folder: Path) -> None:
+    table = target(shop, "killed", BY_DAY)
+    code, document = run(shop, table, "killed_at_each_first_call")
+    assert (code, document["outcome"]) == (0, "COMMITTED")
+    assert shop.visible_rows(table) == sorted(ROWS, key=repr)
+    assert set(calls(folder).values()) == {2}  # killed once, and written once
+    assert {(chunk["state"], chunk["attempt"]) for chunk in document["chunks"]} == {("COMMITTED", "2")}
+    assert nothing_is_left(shop, table)
+
+
+def test_segments_that_die_without_progress_stop_the_run_and_a_later_one_continues(shop: Shop, folder: Path) -> None:
+    table = target(shop, "loop")
+    code, document = run(shop, table, "always_killed")
+    error = document["error"]
+    assert (code, error["code"], calls(folder)) == (4, "crash_loop", {"all": supervisor.FAILURES_MAX})
+    assert "SIGKILL" in error["got"]
+    assert shop.visible_rows(table) == []
+    assert run(shop, table, "honest")[0] == 0
+    assert shop.visible_rows(table) == sorted(ROWS, key=repr)
+    assert nothing_is_left(shop, table)
+
+
+def test_a_chunk_that_outlives_its_segment_is_rolled_back_and_staged_in_the_next_one(shop: Shop, folder: Path) -> None:
+    table = target(shop, "outlived")
+    code, document = run(shop, table, "slow_at_first", "--rollback-threshold", "6s", timeout="16s")
+    assert (code, calls(folder)) == (0, {"all": 2})
+    assert shop.visible_rows(table) == sorted(ROWS, key=repr)
+    attempts = sorted(workload_of(shop, table).attempts, key=lambda each: each.number)
+    assert [each.state for each in attempts] == [AttemptState.ROLLED_BACK, AttemptState.COMMITTED]
+    assert "end of its segment" in attempts[0].reason
+    assert document["chunks"][0]["attempt"] == "2"
+
+
+def test_a_segment_that_hangs_is_killed_at_its_end(shop: Shop, folder: Path) -> None:
+    table = target(shop, "deaf")
+    code, _ = run(shop, table, "deaf_at_first", timeout="12s")
+    assert (code, calls(folder)) == (0, {"all": 2})
+    assert shop.visible_rows(table) == sorted(ROWS, key=repr)
+    assert nothing_is_left(shop, table)
+
+
+def test_a_failed_verdict_ends_the_run_at_once(shop: Shop, folder: Path) -> None:
+    table = target(shop, "lie")
+    code, document = run(shop, table, "wrong")
+    assert (code, document["outcome"], calls(folder)) == (3, "VERIFICATION_FAILED", {"all": 1})
+    assert shop.visible_rows(table) == []
+
+
+def test_an_error_of_the_call_itself_ends_the_run_at_once(shop: Shop, folder: Path) -> None:
+    table = target(shop, "errors")
+    assert run(shop, table, "no_such_job")[1]["error"]["code"] == "job_invalid"
+    assert run(shop, table, "honest", "--rollback-threshold", "20s", timeout="10s")[1]["error"]["code"] == (
+        "segment_invalid"
+    )
+    assert run(shop, "sales.nowhere", "honest")[1]["error"]["code"] == "table_unknown"
+    assert calls(folder) == {}
+
+
+@contextlib.contextmanager
+def command_process(shop: Shop, folder: Path, table: str, job: str) -> Iterator[subprocess.Popen[str]]:
+    """The command in a process of its own."""
+    token = shop.steward.token_for(Role.PRODUCER, "sales").text
+    path = os.pathsep.join([str(Path(__file__).parents[3]), str(folder)])
+    env = {**os.environ, "PVDM_URL": shop.steward.url, "PVDM_TOKEN": token, "PYTHONPATH": path}
+    command = [sys.executable, "-m", "pvdm.cli", *words(table, job)]
+    process = subprocess.Popen(command, cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_the_run_in_order(shop: Shop, folder: Path, number: signal.Signals) -> None:
+    table = target(shop, f"ended_{number.name.lower()}")
+    with command_process(shop, folder, table, "slow_at_first") as process:
+        assert eventually(lambda: calls(folder) == {"all": 1})
+        process.send_signal(number)
+        output, errors = process.communicate(timeout=120)
+    document = json.loads(output)
+    assert (process.returncode, document["outcome"]) == (4, "ROLLED_BACK"), errors
+    assert document["error"]["code"] in {"attempt_interrupted", "interrupted"}
+    assert [chunk["state"] for chunk in document["chunks"]] == ["ROLLED_BACK"]
+    assert nothing_is_left(shop, table)
+    assert run(shop, table, "honest")[0] == 0
+
+
+def test_a_segment_ends_when_its_supervisor_is_killed(shop: Shop, folder: Path) -> None:
+    table = target(shop, "orphaned")
+    with command_process(shop, folder, table, "slow_at_first") as process:
+        assert eventually(lambda: calls(folder) == {"all": 1})
+        process.kill()
+        process.communicate(timeout=60)
+    assert nothing_is_left(shop, table)
+    assert [each.state for each in workload_of(shop, table).attempts] == [AttemptState.ROLLED_BACK]
+
+
+def test_one_segment_can_be_run_by_itself(shop: Shop, folder: Path) -> None:
+    table = target(shop, "resumed", BY_DAY)
+    with shop.client() as client:
+        client.open_workload("run-1" + table, table, {})
+    resume = ["resume", "run-1" + table, "--small", "--job", "segment_jobs:honest", "--segment-timeout", "300s"]
+    code, output = shop.command(resume)
+    assert (code, "COMMITTED" in output) == (0, True), output
+    assert shop.visible_rows(table) == sorted(ROWS, key=repr)
+    assert shop.command(resume)[0] == 0  # nothing is left to do
+    code, output = shop.command([*resume[:1], "run-2", *resume[2:], "--json"])
+    assert (code, "workload_unknown" in output) == (2, True), output
