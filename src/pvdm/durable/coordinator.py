@@ -97,9 +97,17 @@ class Coordinator:
         self, workload_id: str, table: str, parameters: Mapping[str, object], build: Build | None = None
     ) -> Outcome:
         """As `execute_workload`, with the contract's parameters as a mapping, so that they may have any name."""
-        texts = {name: _parameter_text(name, value) for name, value in parameters.items()}
         self._require_job(build)
-        return self._run(self._client.open_workload(workload_id, table, texts, self._workload_timeout), build)
+        return self._run(self.open_workload(workload_id, table, parameters), build)
+
+    def open_workload(self, workload_id: str, table: str, parameters: Mapping[str, object]) -> WorkloadView:
+        """Open the workload, or find it again, without working on it."""
+        texts = {name: _parameter_text(name, value) for name, value in parameters.items()}
+        return self._client.open_workload(workload_id, table, texts, self._workload_timeout)
+
+    def find_workload(self, workload_id: str) -> WorkloadView:
+        """The workload as it is now."""
+        return self._client.workload(workload_id, look_up_source=False).workload
 
     def resume_workload(self, workload_id: str, build: Build | None = None) -> Outcome:
         """Continue a workload that was opened before, with the parameters that it was opened with."""

@@ -48,4 +48,5 @@ class Segment:
     def require_time(self) -> None:
         """Raise `segment_timed_out` if the segment has to stop now."""
         if not self.remaining_seconds:
-            raise Code.SEGMENT_TIMED_OUT(expected=f"an end within a segment of {self.timeout_seconds:g} seconds")
+            expected = f"an end within a segment of {self.timeout_seconds:g} seconds"
+            raise Code.SEGMENT_TIMED_OUT(expected=expected, got="unfinished work")

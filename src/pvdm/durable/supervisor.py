@@ -15,27 +15,26 @@ from typing import Final, TypeAlias
 
 from pvdm.client import StewardClient
 from pvdm.durable import failure_text
-from pvdm.durable.outcome import Outcome, RolledBack
+from pvdm.durable.outcome import Outcome
+from pvdm.durable.progress import (
+    FAILURES_MAX,
+    Result,
+    count_handed_in,
+    crash_loop_error,
+    end_text,
+    may_continue,
+    waits_for_steward,
+)
 from pvdm.durable.segment import elapsed_seconds
-from pvdm.errors import Code, PvdmError, StateUnknownError, UnavailableError
-from pvdm.model.states import AttemptState
+from pvdm.errors import PvdmError
 from pvdm.physical.watchdog import SigtermReceived, raise_on_sigterm
 
-FAILURES_MAX: Final = 5
-"""After so many segments in a row without progress the supervisor stops."""
 _WAIT_FIRST_SECONDS: Final = 1.0
 _WAIT_LONGEST_SECONDS: Final = 60.0
 _POLL_SECONDS: Final = 0.2
 
 RunSegment: TypeAlias = Callable[[int, float], Outcome]
 """Works on the workload for so many seconds. Runs in another process, so it can be pickled. Segments count from 1."""
-
-# The same call continues after these; see the table of codes with exit code 4 in docs/cli.md.
-_CONTINUED: Final = frozenset(
-    {Code.SEGMENT_TIMED_OUT, Code.ATTEMPT_ROLLED_BACK, Code.STAGING_UNKNOWN, Code.LEDGER_SERIALIZATION}
-)
-_WITH_STEWARD: Final = frozenset({AttemptState.VERIFYING, AttemptState.COMMITTING})
-_HANDED_IN: Final = _WITH_STEWARD | {AttemptState.COMMITTED}
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +44,7 @@ class _Crash:
     text: str
 
 
-_Result: TypeAlias = Outcome | PvdmError | _Crash
+_Result: TypeAlias = Result | _Crash
 
 
 class Supervisor:
@@ -74,10 +73,10 @@ class Supervisor:
             with raise_on_sigterm():
                 while True:
                     result = self._run_one(number)
-                    if not _may_continue(result):
+                    if not isinstance(result, _Crash) and not may_continue(result):
                         return _outcome_of(result)
                     before, handed_in = handed_in, max(handed_in, self._count_handed_in())
-                    advanced = handed_in > before or _waits_for_steward(result)
+                    advanced = handed_in > before or (not isinstance(result, _Crash) and waits_for_steward(result))
                     failures = 0 if advanced else failures + 1
                     if failures >= FAILURES_MAX:
                         raise self._stop_error(result)
@@ -108,10 +107,9 @@ class Supervisor:
     def _count_handed_in(self) -> int:
         """The chunks that need no further segment. Zero while the Steward cannot say."""
         try:
-            states = self._client.workload(self._workload_id, look_up_source=False).chunk_states
+            return count_handed_in(self._client.workload(self._workload_id, look_up_source=False))
         except PvdmError:
             return 0
-        return sum(each.chunks for each in states if each.state in _HANDED_IN)
 
     def _wait(self, number: int, failures: int, result: _Result) -> None:
         """Wait before the next segment, longer with each failure."""
@@ -124,36 +122,17 @@ class Supervisor:
         """The error of the last segment if it says what is wrong; else `crash_loop`."""
         if isinstance(result, PvdmError):
             return result
-        return Code.CRASH_LOOP(
-            expected=f"progress within {FAILURES_MAX} segments of {self._timeout:g} seconds",
-            got=_text_of(result),
-            workload_id=self._workload_id,
-        )
+        return crash_loop_error(self._workload_id, _text_of(result))
 
 
-def _may_continue(result: _Result) -> bool:
-    if isinstance(result, RolledBack):
-        return result.error.code in _CONTINUED or result.error.reason == "lease_expired"
-    return isinstance(result, (_Crash, UnavailableError, StateUnknownError))
-
-
-def _waits_for_steward(result: _Result) -> bool:
-    """Whether the segment ended while the Steward verified or published what was handed in."""
-    return isinstance(result, RolledBack) and any(each.state in _WITH_STEWARD for each in result.chunks)
-
-
-def _outcome_of(result: _Result) -> Outcome:
+def _outcome_of(result: Result) -> Outcome:
     if isinstance(result, PvdmError):
         raise result
-    assert not isinstance(result, _Crash)  # noqa: S101 - after a crash another segment follows
     return result
 
 
 def _text_of(result: _Result) -> str:
-    if isinstance(result, _Crash):
-        return result.text
-    error = result if isinstance(result, PvdmError) else result.error if isinstance(result, RolledBack) else None
-    return "" if error is None else f"{error.message} ({error.reason})"
+    return result.text if isinstance(result, _Crash) else end_text(result)
 
 
 def _await_result(process: SpawnProcess, receiving: Connection, ends_at: float) -> _Result:
@@ -164,7 +143,7 @@ def _await_result(process: SpawnProcess, receiving: Connection, ends_at: float) 
             process.join()
             return _Crash("it outlived its time and was killed")
     try:
-        result: _Result = receiving.recv()
+        result: Result = receiving.recv()
     except EOFError:
         process.join()
         return _Crash(_exit_text(process.exitcode))
@@ -182,7 +161,7 @@ def _run_in_process(sending: Connection, run_segment: RunSegment, number: int, s
     """The main function of a segment's process."""
     os.setsid()  # a Ctrl-C in the terminal reaches the supervisor only, which then ends the segment in order
     threading.Thread(target=_end_with_parent, name="pvdm supervisor watch", daemon=True).start()
-    result: Outcome | PvdmError
+    result: Result
     try:
         result = run_segment(number, seconds)
     except PvdmError as error:

@@ -16,6 +16,7 @@ import pytest
 
 from pvdm.api.work import WorkloadDetail
 from pvdm.durable import supervisor
+from pvdm.durable.progress import FAILURES_MAX
 from pvdm.model.role import Role
 from pvdm.model.states import AttemptState
 from tests.support.steward.pipeline import BY_DAY
@@ -129,7 +130,7 @@ def test_segments_that_die_without_progress_stop_the_run_and_a_later_one_continu
     table = target(shop, "loop")
     code, document = run(shop, table, "always_killed")
     error = document["error"]
-    assert (code, error["code"], calls(folder)) == (4, "crash_loop", {"all": supervisor.FAILURES_MAX})
+    assert (code, error["code"], calls(folder)) == (4, "crash_loop", {"all": FAILURES_MAX})
     assert "SIGKILL" in error["got"]
     assert shop.visible_rows(table) == []
     assert run(shop, table, "honest")[0] == 0

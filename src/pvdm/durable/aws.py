@@ -1,0 +1,117 @@
+"""Runs a workload in an AWS Lambda durable function: each step of the execution is one segment of the workload.
+
+The execution's checkpoints only say how many segments there were. What is published is in the Steward's ledger, so a
+step that Lambda repeats, or a replay of the whole execution, publishes nothing twice.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final, TypedDict
+
+from aws_durable_execution_sdk_python import DurableContext, StepContext
+from aws_durable_execution_sdk_python.config import Duration, StepConfig
+from aws_durable_execution_sdk_python.retries import RetryDecision
+
+from pvdm.client import StewardClient
+from pvdm.durable.coordinator import Build, Coordinator
+from pvdm.durable.outcome import Committed, Outcome
+from pvdm.durable.progress import (
+    FAILURES_MAX,
+    count_handed_in,
+    crash_loop_error,
+    end_text,
+    may_continue,
+    waits_for_steward,
+)
+from pvdm.errors import PvdmError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_PAUSE_LONGEST_SECONDS: Final = 60
+
+
+class _SegmentResult(TypedDict):
+    """What a step leaves in its checkpoint. `ended` is None if another segment follows."""
+
+    ended: dict[str, Any] | None
+    handed_in: int
+    waits: bool
+    text: str
+
+
+def run_workload(
+    context: DurableContext,
+    steward: StewardClient,
+    workload_id: str,
+    table: str,
+    build: Build | None = None,
+    *,
+    parameters: Mapping[str, str] | None = None,
+    spark: SparkSession | Callable[[], SparkSession] | None = None,
+    rollback_threshold: float | None = None,
+    workload_timeout: float | None = None,
+) -> dict[str, Any]:
+    """Run the workload to its end, and return a summary. The execution fails with the error of any other outcome.
+
+    A segment stops before the invocation's time is over. Then the execution pauses for a second, so that the next
+    segment begins in a new invocation with its full time.
+    """
+
+    def open_workload(_step: StepContext) -> int:
+        with Coordinator(steward, workload_timeout=workload_timeout) as coordinator:
+            return count_handed_in(coordinator.open_workload(workload_id, table, parameters or {}))
+
+    def run_segment(_step: StepContext) -> _SegmentResult:
+        seconds = _seconds_left(context)
+        opened = Coordinator(
+            steward,
+            spark,
+            segment_timeout=seconds,
+            rollback_threshold=None if seconds is None else rollback_threshold,
+        )
+        with opened as coordinator:
+            outcome = coordinator.resume_workload(workload_id, build)
+            return _result_of(outcome, count_handed_in(coordinator.find_workload(workload_id)))
+
+    handed_in, failures = context.step(open_workload, name="open", config=_REPEATED), 0
+    for number in itertools.count(1):
+        result = context.step(run_segment, name=f"segment {number}", config=_REPEATED)
+        if result["ended"] is not None:
+            return result["ended"]
+        failures = 0 if result["waits"] or result["handed_in"] > handed_in else failures + 1
+        handed_in = max(handed_in, result["handed_in"])
+        if failures >= FAILURES_MAX:
+            raise crash_loop_error(workload_id, result["text"])
+        context.wait(Duration.from_seconds(min(2**failures, _PAUSE_LONGEST_SECONDS)), name=f"pause {number}")
+    raise AssertionError("the loop has no end of its own")
+
+
+def _result_of(outcome: Outcome, handed_in: int) -> _SegmentResult:
+    if may_continue(outcome):
+        return {"ended": None, "handed_in": handed_in, "waits": waits_for_steward(outcome), "text": end_text(outcome)}
+    return {"ended": _summary(outcome.require()), "handed_in": handed_in, "waits": False, "text": ""}
+
+
+def _summary(outcome: Committed) -> dict[str, Any]:
+    """The outcome without its chunks: a plan may have 10,000 of them, and a checkpoint has a limit."""
+    document = outcome.to_json()
+    return {**{name: value for name, value in document.items() if name != "chunks"}, "chunks": len(outcome.chunks)}
+
+
+def _seconds_left(context: DurableContext) -> float | None:
+    """How long this invocation may still work."""
+    invocation = context.lambda_context
+    return None if invocation is None else invocation.get_remaining_time_in_millis() / 1000
+
+
+def _retry(error: Exception, attempt: int) -> RetryDecision:
+    """Repeat a step only if nothing has to change for it, such as while the Steward cannot be reached."""
+    if isinstance(error, PvdmError) and may_continue(error) and attempt < FAILURES_MAX:
+        return RetryDecision.retry(Duration.from_seconds(min(2**attempt, _PAUSE_LONGEST_SECONDS)))
+    return RetryDecision.no_retry()
+
+
+_REPEATED: Final = StepConfig(retry_strategy=_retry)

@@ -1,0 +1,50 @@
+"""Whether another segment follows a segment, and how many in a row made no progress. For every kind of supervisor."""
+
+from __future__ import annotations
+
+from typing import Final, TypeAlias
+
+from pvdm.api.work import WorkloadView
+from pvdm.durable.outcome import Outcome, RolledBack
+from pvdm.errors import Code, PvdmError, StateUnknownError, UnavailableError
+from pvdm.model.states import AttemptState
+
+FAILURES_MAX: Final = 5
+"""After so many segments in a row without progress a supervisor stops."""
+
+Result: TypeAlias = Outcome | PvdmError
+_WITH_STEWARD: Final = frozenset({AttemptState.VERIFYING, AttemptState.COMMITTING})
+_HANDED_IN: Final = _WITH_STEWARD | {AttemptState.COMMITTED}
+# The same call continues after these; see the table of codes with exit code 4 in docs/cli.md.
+_CONTINUED: Final = frozenset(
+    {Code.SEGMENT_TIMED_OUT, Code.ATTEMPT_ROLLED_BACK, Code.STAGING_UNKNOWN, Code.LEDGER_SERIALIZATION}
+)
+
+
+def may_continue(result: Result) -> bool:
+    """Whether the same call continues the workload"""
+    if isinstance(result, RolledBack):
+        return result.error.code in _CONTINUED or result.error.reason == "lease_expired"
+    return isinstance(result, (UnavailableError, StateUnknownError))
+
+
+def waits_for_steward(result: Result) -> bool:
+    """Whether the segment ended while the Steward verified or published what was handed in."""
+    return isinstance(result, RolledBack) and any(each.state in _WITH_STEWARD for each in result.chunks)
+
+
+def count_handed_in(workload: WorkloadView) -> int:
+    """The chunks that need no further segment, unless they fail."""
+    return sum(each.chunks for each in workload.chunk_states if each.state in _HANDED_IN)
+
+
+def end_text(result: Result) -> str:
+    """How the segment ended, in a few words."""
+    error = result if isinstance(result, PvdmError) else result.error if isinstance(result, RolledBack) else None
+    return "" if error is None else f"{error.message} ({error.reason})"
+
+
+def crash_loop_error(workload_id: str, got: str) -> PvdmError:
+    """The error of a supervisor that stops, since its segments end without progress."""
+    expected = f"progress within {FAILURES_MAX} segments"
+    return Code.CRASH_LOOP(expected=expected, got=got, workload_id=workload_id)

@@ -1,0 +1,149 @@
+"""A workload in an AWS Lambda durable function, under the local runner of the SDK's testing package. Without a JVM."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from aws_durable_execution_sdk_python import DurableContext, durable_execution
+from aws_durable_execution_sdk_python.lambda_service import InvocationStatus
+from aws_durable_execution_sdk_python_testing.runner import DurableFunctionTestResult, DurableFunctionTestRunner
+
+from pvdm import Chunk, Coordinator
+from pvdm.durable import aws, segment
+from pvdm.durable.aws import run_workload
+from pvdm.durable.progress import FAILURES_MAX
+from pvdm.errors import Code, InputError, UnavailableError
+from pvdm.model.states import AttemptState
+from tests.support.steward.pipeline import BY_DAY
+from tests.support.steward.shop import ROWS, Shop, contract, shop_at, table_of
+from tests.support.waiting import eventually
+
+Job = Callable[[object, Chunk], pa.Table]
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
+    with shop_at(tmp_path_factory.mktemp("shop")) as made:
+        yield made
+
+
+class Clock:
+    """The clock of segments. A job that calls `outlive` outlives its invocation, which has 900 seconds."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 1_000.0
+        monkeypatch.setattr(segment, "elapsed_seconds", lambda: self.now)
+
+    def outlive(self) -> None:
+        self.now += 900
+        time.sleep(1)  # the run looks at the clock five times a second
+        raise RuntimeError("the job was not stopped")
+
+
+def target(shop: Shop, name: str, *more: str) -> str:
+    shop.make(f"sales.{name}")
+    shop.protect(contract(f"sales.{name}", *more))
+    return f"sales.{name}"
+
+
+def rows_of(chunk: Chunk) -> pa.Table:
+    return table_of([row for row in ROWS if chunk.chunk_id in {"all", f"day={row[1]}"}])
+
+
+def execute(shop: Shop, table: str, job: Job) -> tuple[DurableFunctionTestResult, int]:
+    """The result of the execution, and how often Lambda invoked the handler."""
+    invocations = 0
+
+    @durable_execution
+    def handler(event: dict[str, str], context: DurableContext) -> dict[str, Any]:
+        nonlocal invocations
+        invocations += 1
+        return run_workload(context, shop.steward, event["workload"], event["table"], job)
+
+    with DurableFunctionTestRunner(handler, poll_interval=0.01) as runner:
+        result = runner.run(json.dumps({"workload": "run-1" + table, "table": table}), execution_timeout=100)
+    runner._scheduler._loop.close()  # the runner stops its event loop, but does not close it
+    return result, invocations
+
+
+def steps_of(result: DurableFunctionTestResult) -> list[str]:
+    return [str(each.name) for each in result.operations if str(each.name).startswith("segment")]
+
+
+def test_a_workload_is_published_in_one_segment_if_there_is_time(shop: Shop) -> None:
+    table = target(shop, "plain", BY_DAY)
+    result, invocations = execute(shop, table, lambda _spark, chunk: rows_of(chunk))
+    assert (result.status, invocations, steps_of(result)) == (InvocationStatus.SUCCEEDED, 1, ["segment 1"])
+    summary = json.loads(str(result.result))
+    assert (summary["outcome"], summary["chunks"], summary["rows_added"]) == ("COMMITTED", 3, "5")
+    assert shop.visible_rows(table) == sorted(ROWS, key=repr)
+
+
+def test_segments_that_outlive_their_invocations_are_rolled_back_and_no_chunk_is_published_twice(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, clock, built = target(shop, "replayed", BY_DAY), Clock(monkeypatch), list[str]()
+
+    def slow_at_first(_spark: object, chunk: Chunk) -> pa.Table:
+        built.append(chunk.chunk_id)
+        if built.count(chunk.chunk_id) == 1:
+            clock.outlive()
+        return rows_of(chunk)
+
+    result, invocations = execute(shop, table, slow_at_first)
+    assert (result.status, steps_of(result)) == (InvocationStatus.SUCCEEDED, [f"segment {n}" for n in (1, 2, 3, 4)])
+    assert invocations == 4  # each segment had a new invocation; the earlier steps were replayed from checkpoints
+    assert sorted(built) == sorted([*set(built)] * 2)
+    assert shop.visible_rows(table) == sorted(ROWS, key=repr)
+    with shop.client() as client:
+        attempts = client.workload("run-1" + table, look_up_source=False).attempts
+    assert sorted(each.state for each in attempts) == [AttemptState.COMMITTED] * 3 + [AttemptState.ROLLED_BACK] * 3
+    assert eventually(lambda: shop.branches(table) == set() and shop.staged_files(table) == [])
+
+
+def test_an_execution_whose_verdict_is_fail_fails_and_publishes_nothing(shop: Shop) -> None:
+    table = target(shop, "lie")
+    result, invocations = execute(shop, table, lambda _spark, chunk: rows_of(chunk).slice(1))
+    assert (result.status, invocations) == (InvocationStatus.FAILED, 1)
+    assert "nothing was published" in str(result.error)
+    assert shop.visible_rows(table) == []
+
+
+def test_segments_without_progress_end_the_execution(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    table, clock = target(shop, "loop"), Clock(monkeypatch)
+
+    def always_slow(_spark: object, chunk: Chunk) -> pa.Table:
+        clock.outlive()
+        return rows_of(chunk)
+
+    result, _ = execute(shop, table, always_slow)
+    assert (result.status, len(steps_of(result))) == (InvocationStatus.FAILED, FAILURES_MAX)
+    assert "without progress" in str(result.error)
+    assert shop.visible_rows(table) == []
+    assert execute(shop, table, lambda _spark, chunk: rows_of(chunk))[0].status is InvocationStatus.SUCCEEDED
+
+
+def test_a_step_is_repeated_while_the_steward_cannot_be_reached(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    table, calls = target(shop, "unreachable"), list[str]()
+    resume = Coordinator.resume_workload
+
+    def fail_twice(self: Coordinator, workload_id: str, build: Any = None) -> Any:
+        calls.append(workload_id)
+        if len(calls) < 3:
+            raise UnavailableError(Code.STEWARD_UNREACHABLE, "the Steward cannot be reached")
+        return resume(self, workload_id, build)
+
+    monkeypatch.setattr(Coordinator, "resume_workload", fail_twice)
+    result, _ = execute(shop, table, lambda _spark, chunk: rows_of(chunk))
+    assert (result.status, len(calls), steps_of(result)) == (InvocationStatus.SUCCEEDED, 3, ["segment 1"])
+
+
+def test_a_step_is_not_repeated_after_an_error_of_the_call(shop: Shop) -> None:
+    result, invocations = execute(shop, "sales.nowhere", lambda _spark, chunk: rows_of(chunk))
+    assert (result.status, invocations) == (InvocationStatus.FAILED, 1)
+    assert not aws._retry(InputError(Code.TABLE_UNKNOWN, "no such table"), 1).should_retry
