@@ -41,6 +41,7 @@ class Coordinator:
         *,
         segment_timeout: float | None = None,
         rollback_threshold: float | None = None,
+        max_chunks: int | None = None,
         workload_timeout: float | None = None,
         lease_seconds: int = LEASE_SECONDS,
         take_over: bool = False,
@@ -53,14 +54,15 @@ class Coordinator:
         `lease_seconds`. With `take_over` it ends the lease of another run.
 
         A run stops before `segment_timeout` seconds have passed since the Coordinator was created, earlier by
-        `rollback_threshold` seconds. `workload_timeout` is how long the runs of a workload may stage its chunks, in
-        seconds after its opening (by default 5,400). A later run can change it.
+        `rollback_threshold` seconds, and when it has staged `max_chunks` chunks. `workload_timeout` is how long the
+        runs of a workload may stage its chunks, in seconds after its opening (by default 5,400). A later run can change
+        it.
         """
         client = steward.with_patience()
         self._owns_client = client.identity().role is not Role.PRODUCER  # an embedded Steward lends a producer's token
         self._client = client.with_token(steward.lend(Role.PRODUCER).token) if self._owns_client else client
         self._spark = _session_function(spark)
-        self._segment = Segment.start(segment_timeout, rollback_threshold)
+        self._segment = Segment.start(segment_timeout, rollback_threshold, max_chunks=max_chunks)
         self._workload_timeout = None if workload_timeout is None else math.ceil(workload_timeout)
         self._lease_seconds = lease_seconds
         self._take_over = take_over
@@ -224,6 +226,7 @@ def resume_workload(
     spark: SparkSession | Callable[[], SparkSession] | None = None,
     segment_timeout: float | None = None,
     rollback_threshold: float | None = None,
+    max_chunks: int | None = None,
     watch: Watch = ignore_progress,
 ) -> Outcome:
     """Continue an open workload for one segment: the function that supervisors and serverless adapters call.
@@ -232,7 +235,12 @@ def resume_workload(
     those of `Coordinator`.
     """
     opened = Coordinator(
-        steward, spark, segment_timeout=segment_timeout, rollback_threshold=rollback_threshold, watch=watch
+        steward,
+        spark,
+        segment_timeout=segment_timeout,
+        rollback_threshold=rollback_threshold,
+        max_chunks=max_chunks,
+        watch=watch,
     )
     with opened as coordinator:
         return coordinator.resume_workload(workload_id, build)

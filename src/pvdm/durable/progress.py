@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final, TypeAlias
 
 from pvdm.api.work import WorkloadView
-from pvdm.durable.outcome import Outcome, RolledBack
+from pvdm.durable.outcome import Committed, Outcome, RolledBack
 from pvdm.errors import Code, PvdmError, StateUnknownError, UnavailableError
 from pvdm.model.states import AttemptState
 
@@ -17,7 +17,7 @@ _WITH_STEWARD: Final = frozenset({AttemptState.VERIFYING, AttemptState.COMMITTIN
 _HANDED_IN: Final = _WITH_STEWARD | {AttemptState.COMMITTED}
 # The same call continues after these; see the table of codes with exit code 4 in docs/cli.md.
 _CONTINUED: Final = frozenset(
-    {Code.SEGMENT_TIMED_OUT, Code.ATTEMPT_ROLLED_BACK, Code.STAGING_UNKNOWN, Code.LEDGER_SERIALIZATION}
+    {Code.SEGMENT_ENDED, Code.ATTEMPT_ROLLED_BACK, Code.STAGING_UNKNOWN, Code.LEDGER_SERIALIZATION}
 )
 
 
@@ -40,8 +40,10 @@ def count_handed_in(workload: WorkloadView) -> int:
 
 def end_text(result: Result) -> str:
     """How the segment ended, in a few words."""
-    error = result if isinstance(result, PvdmError) else result.error if isinstance(result, RolledBack) else None
-    return "" if error is None else f"{error.message} ({error.reason})"
+    if isinstance(result, Committed):
+        return "published"
+    error = result if isinstance(result, PvdmError) else result.error
+    return f"{error.message} ({error.reason})"
 
 
 def crash_loop_error(workload_id: str, got: str) -> PvdmError:

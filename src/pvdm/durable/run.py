@@ -84,6 +84,7 @@ class Run:
         self._plan_indexes: dict[str, int] = {}
         self._failed_before = False  # whether the chunk that ends this run failed in an earlier run
         self._source_noted = False
+        self._staged = 0  # how many attempts this run has opened
         self._lease: HeldLease | None = None
         self._at_end = contextlib.ExitStack()
 
@@ -194,10 +195,12 @@ class Run:
                         return last
                     reason = self._settings.repair_reason or _RETRY_REASON
         self._settings.segment.require_time()
+        self._settings.segment.require_room(self._staged)
         self._settings.get_stager()  # first, so that no attempt is opened that cannot be staged
         lease = self._hold_lease()
         opened = self._client.next_attempt(self._workload.workload_id, chunk.chunk_id, reason, lease.lease_number)
         self._attempts[chunk.chunk_id] = opened
+        self._staged += 1
         self._report(chunk, Activity.STAGING, opened, note=self._source_note())
         self._stage(chunk, opened)
         return self._await_attempt(chunk, self._hand_over(chunk, opened))

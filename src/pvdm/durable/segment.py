@@ -20,33 +20,47 @@ def elapsed_seconds() -> float:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """Until when a segment works, by `elapsed_seconds`. After that, its process still has time to roll back."""
+    """How much a segment works: until a time by `elapsed_seconds`, after which its process can still roll back."""
 
     timeout_seconds: float
     stops_at: float
+    max_chunks: int | None = None
 
     @classmethod
-    def start(cls, timeout_seconds: float | None, rollback_threshold_seconds: float | None = None) -> Self:
-        """A segment that begins now. Without a time-out it has no end."""
+    def start(
+        cls,
+        timeout_seconds: float | None,
+        rollback_threshold_seconds: float | None = None,
+        *,
+        max_chunks: int | None = None,
+    ) -> Self:
+        """A segment that begins now. It ends at its time-out, or when it has staged `max_chunks` chunks."""
+        if max_chunks is not None and max_chunks < 1:
+            raise Code.SEGMENT_INVALID(expected="at least one chunk", got=str(max_chunks))
         threshold = rollback_threshold_seconds
         if timeout_seconds is None:
             if threshold is not None:
                 raise Code.SEGMENT_INVALID(expected="a segment time-out", got="a rollback threshold only")
-            return cls(math.inf, math.inf)
+            return cls(math.inf, math.inf, max_chunks)
         if threshold is None:
             threshold = min(ROLLBACK_THRESHOLD_SECONDS, timeout_seconds / 10)
         if not 0 <= threshold < timeout_seconds < math.inf:
             expected = f"a rollback threshold of at least 0 and less than the segment's {timeout_seconds:g} seconds"
             raise Code.SEGMENT_INVALID(expected=expected, got=f"{threshold:g} seconds")
-        return cls(timeout_seconds, elapsed_seconds() + timeout_seconds - threshold)
+        return cls(timeout_seconds, elapsed_seconds() + timeout_seconds - threshold, max_chunks)
 
     @property
     def remaining_seconds(self) -> float:
         """How long it still works; not negative."""
         return max(0.0, self.stops_at - elapsed_seconds())
 
+    def require_room(self, staged: int) -> None:
+        """Raise `segment_full` if the segment has staged as many chunks as it may."""
+        if self.max_chunks is not None and staged >= self.max_chunks:
+            raise Code.SEGMENT_ENDED(reason="segment_full", got=f"{staged} chunks staged")
+
     def require_time(self) -> None:
         """Raise `segment_timed_out` if the segment has to stop now."""
         if not self.remaining_seconds:
             expected = f"an end within a segment of {self.timeout_seconds:g} seconds"
-            raise Code.SEGMENT_TIMED_OUT(expected=expected, got="unfinished work")
+            raise Code.SEGMENT_ENDED(reason="segment_timed_out", expected=expected, got="unfinished work")

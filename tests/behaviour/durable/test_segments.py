@@ -214,6 +214,18 @@ def test_a_segment_ends_when_its_supervisor_is_killed(shop: Shop, folder: Path) 
     assert [each.state for each in workload_of(shop, table).attempts] == [AttemptState.ROLLED_BACK]
 
 
+def test_a_segment_stages_as_many_chunks_as_it_may(shop: Shop, folder: Path) -> None:
+    table = target(shop, "counted", BY_DAY)
+    with shop.client() as client:
+        client.open_workload("run-1" + table, table, {})
+    resume = ["resume", "run-1" + table, "--small", "--job", "segment_jobs:honest", "--max-chunks", "1", "--json"]
+    ends = [shop.command(resume) for _ in range(3)]
+    assert [code for code, _ in ends] == [4, 4, 0]
+    assert ['"reason": "segment_full"' in output for _, output in ends] == [True, True, False]
+    assert set(calls(folder).values()) == {1}
+    assert shop.visible_rows(table) == sorted(ROWS, key=repr)
+
+
 def test_one_segment_can_be_run_by_itself(shop: Shop, folder: Path) -> None:
     table = target(shop, "resumed", BY_DAY)
     with shop.client() as client:

@@ -138,6 +138,7 @@ def open_coordinator(
     *,
     segment_timeout: float | None = None,
     rollback_threshold: float | None = None,
+    max_chunks: int | None = None,
     workload_timeout: float | None = None,
     shows_progress: bool = True,
 ) -> Iterator[Coordinator]:
@@ -154,6 +155,7 @@ def open_coordinator(
             spark,
             segment_timeout=segment_timeout,
             rollback_threshold=rollback_threshold,
+            max_chunks=max_chunks,
             workload_timeout=workload_timeout,
             take_over=job.take_over,
             watch=watch,

@@ -78,23 +78,24 @@ def run(
 
 @command("resume")
 @click.argument("workload_id", metavar="WORKLOAD_ID")
+@click.option("--max-chunks", type=click.IntRange(1), metavar="N", help="Stop after staging N chunks.")
 @segment_options
 @job_options
 @service_options
-def resume(*, workload_id: str, segment: SegmentTimes, job: Job, service: Service) -> None:
+def resume(*, workload_id: str, max_chunks: int | None, segment: SegmentTimes, job: Job, service: Service) -> None:
     """Continue an open workload in this process, as one segment; its table and parameters are known.
 
-    For schedulers that start the segments themselves: a step of a serverless workflow, of spark-submit or of Airflow.
-    With --segment-timeout the command stops early enough to roll back, and ends with 4 (segment_timed_out). The same
-    command then continues. The other exit codes are those of `pvdm run`.
+    For schedulers that start the segments themselves. With --segment-timeout the command stops early enough to roll
+    back, with --max-chunks after so many chunks. Then it ends with 4 (segment_ended), and the same command continues.
+    The other exit codes are those of `pvdm run`. On a cluster, spark-submit can run it.
 
     \b
     Examples:
       pvdm resume backfill-1 --segment-timeout 15m --job jobs.orders:build
-      until pvdm resume backfill-1 --segment-timeout 5m; do [ $? = 4 ] || break; done
+      until pvdm resume backfill-1 --max-chunks 1; do [ $? = 4 ] || break; done
     """
-    outcome = SegmentOfCommand(workload_id, service, job, segment, json=wants_json()).run(segment.timeout_seconds)
-    finish(outcome)
+    one = SegmentOfCommand(workload_id, service, job, segment, wants_json(), max_chunks)
+    finish(one.run(segment.timeout_seconds))
 
 
 @command("publish")

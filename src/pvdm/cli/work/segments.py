@@ -63,6 +63,7 @@ class SegmentOfCommand:
     job: Job
     times: SegmentTimes
     json: bool
+    max_chunks: int | None = None
 
     def __call__(self, number: int, seconds: float) -> Outcome:
         """Run the segment with this number. Only the first one may end the lease of another run."""
@@ -78,6 +79,7 @@ class SegmentOfCommand:
                 self.job,
                 segment_timeout=seconds,
                 rollback_threshold=seconds_of(self.times.rollback_threshold),
+                max_chunks=self.max_chunks,
                 shows_progress=not self.json,
             )
             with opened as coordinator:
