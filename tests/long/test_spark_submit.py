@@ -39,18 +39,8 @@ def test_each_application_stages_one_chunk_until_all_are_published(shop: Shop, t
     submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
     packages = ["--packages", ICEBERG_RUNTIME]
     assert " ".join(packages) in (ROOT / "docs" / "schedulers.md").read_text("utf-8")
-    command = [
-        submit,
-        "--master",
-        "local[1]",
-        *packages,
-        "segment.py",
-        "resume",
-        "run-1",
-        "--max-chunks",
-        "1",
-        "--json",
-    ]
+    words = ["segment.py", "resume", "run-1", "--max-chunks", "1", "--json"]
+    command = [str(submit), "--master", "local[1]", *packages, *words]
     env = {
         **os.environ,
         "PVDM_URL": shop.steward.url,
