@@ -126,9 +126,11 @@ class Line:
         )
         SmallStager(client, now_ms=self._now_ms).stage(lambda: table_of(rows, names), to)
 
-    def attempt(self, client: StewardClient, workload_id: str = "run-1") -> tuple[ChunkView, AttemptView]:
+    def attempt(
+        self, client: StewardClient, workload_id: str = "run-1", **parameters: str
+    ) -> tuple[ChunkView, AttemptView]:
         """Open a workload and an attempt at its first chunk; returns both."""
-        client.open_workload(workload_id, "sales.orders", {})
+        client.open_workload(workload_id, "sales.orders", parameters)
         chunk = client.chunks(workload_id)[0]
         return chunk, open_attempt(client, workload_id, chunk.chunk_id, REASON)
 
