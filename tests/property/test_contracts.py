@@ -33,7 +33,7 @@ WHOLE: dict[str, Any] = {
     },
     "chunking": {"by": "range", "column": "a", "bounds": [1]},
     "projections": {"identity": ["id"], "content": {"exclude": [{"column": "b", "reason": "r"}]}},
-    "governance": {"sample-keys": ["auditor"], "proof-lifetime": "1h", "threshold": 1},
+    "governance": {"sample-keys": ["auditor"], "proof-lifetime": "1h", "repair": {"automatic": 1}},
     "limits": {"chunks": 1, "size": "1KiB"},
 }
 anything = st.recursive(

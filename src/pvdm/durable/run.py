@@ -166,7 +166,16 @@ class Run:
             read += len(page)
 
     def _complete_chunk(self, chunk: ChunkView) -> AttemptView:
-        """Bring the chunk's last attempt, or a new attempt, to its end; returns the attempt."""
+        """Bring the chunk's last attempt, or new attempts, to their end; returns the last one."""
+        settled = self._settle_last(chunk)
+        attempt = settled if isinstance(settled, AttemptView) else self._try_chunk(chunk, settled)
+        while (reason := self._find_automatic_repair(chunk, attempt)) is not None:
+            self._failed_before = False
+            attempt = self._try_chunk(chunk, reason)
+        return attempt
+
+    def _settle_last(self, chunk: ChunkView) -> AttemptView | str:
+        """The chunk's last attempt if it counts for this run; else the reason for a new attempt."""
         last, reason = chunk.attempt, _FIRST_REASON
         if last is not None:
             is_of_earlier_run = last.attempt_id != self._settings.opened_attempt
@@ -194,6 +203,26 @@ class Run:
                         self._report(chunk, Activity.FAILED_BEFORE if is_of_earlier_run else Activity.FAILED, last)
                         return last
                     reason = self._settings.repair_reason or _RETRY_REASON
+        return reason
+
+    def _find_automatic_repair(self, chunk: ChunkView, attempt: AttemptView) -> str | None:
+        """The reason for a new attempt after a FAIL, if the contract allows one without a person; else None."""
+        allowed = self._bound.contract.governance.automatic_repairs
+        if not allowed or attempt.state is not AttemptState.VERIFICATION_FAILED or not self._settings.stages_rows:
+            return None
+        if attempt.refusal is not None and attempt.refusal.code == Code.CLAIM_REFUSED:
+            return None  # another workload has published these rows
+        failed = sum(1 for each in self._read_attempts(chunk) if each.state is AttemptState.VERIFICATION_FAILED)
+        return f"automatic repair {failed} of {allowed}" if failed <= allowed else None
+
+    def _read_attempts(self, chunk: ChunkView) -> tuple[AttemptView, ...]:
+        """Every attempt at the chunk."""
+        workload_id, index = self._workload.workload_id, self._plan_indexes[chunk.chunk_id]
+        found = self._client.workload(workload_id, chunks_after=index, limit=1, look_up_source=False)
+        return found.attempts
+
+    def _try_chunk(self, chunk: ChunkView, reason: str) -> AttemptView:
+        """Stage the chunk in a new attempt, and wait for its end."""
         self._settings.segment.require_time()
         self._settings.segment.require_room(self._staged)
         self._settings.get_stager()  # first, so that no attempt is opened that cannot be staged
@@ -298,9 +327,9 @@ class Run:
         failed_max = self._bound.contract.governance.attempts_max
         if attempt.number < min(failed_max, ROLLED_BACK_MAX):
             return ""  # neither failed nor rolled back attempts can have reached their limit
-        workload_id, index = self._workload.workload_id, self._plan_indexes[chunk.chunk_id]
+        workload_id = self._workload.workload_id
         try:
-            attempts = self._client.workload(workload_id, chunks_after=index, limit=1, look_up_source=False).attempts
+            attempts = self._read_attempts(chunk)
         except PvdmError:
             return f"`pvdm status --workload-id {workload_id}` shows whether the chunk may be attempted again"
         return failure_text.attempts_exhausted_hint(workload_id, attempts, failed_max=failed_max)

@@ -68,7 +68,7 @@ def test_keys_that_are_left_out_have_their_documented_defaults() -> None:
     governance = contract.governance
     assert (governance.on_fail, governance.attempts_max) == (OnFail.QUARANTINE, 5)
     assert governance.sample_keys == (Role.AUDITOR, Role.OPERATOR)
-    assert governance.threshold == 1
+    assert (governance.threshold, governance.automatic_repairs) == (1, 0)
     assert governance.proof_lifetime_seconds == 86_400
     assert contract.limits == Limits(10_000, 100_000, 10**12, 10 * 2**40)
 
@@ -246,6 +246,11 @@ REFUSED_COMBINATIONS: list[tuple[list[tuple[str, Any]], str, str]] = [
     ([("chunking", {"by": "range", "column": "a", "bounds": [1, "1"]})], "chunking.bounds.1", "each bound once"),
     ([("projections/identity", ["a", "b", "a"])], "projections.identity.2", "each column once"),
     ([("governance/proof-lifetime", "8d")], "governance.proof-lifetime", "at most 7d"),
+    (
+        [("governance/repair", {"automatic": 5}), ("governance/attempts", 5)],
+        "governance.repair.automatic",
+        "fewer repairs than governance.attempts",
+    ),
     ([("metadata/owner", " ")], "metadata.owner", "1 to 4096 bytes of text"),
     ([("metadata/owner", "a\tb")], "metadata.owner", "no control character"),
 ]

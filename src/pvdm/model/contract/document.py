@@ -187,6 +187,13 @@ class Projections(_Part):
     """Columns that are not compared. Left out: every column of the target is compared."""
 
 
+class Repair(_Part):
+    """What happens after a failed attempt. A new attempt always stages and verifies the whole chunk."""
+
+    automatic: Annotated[int, Field(ge=0, le=99)] = 0
+    """So many failed attempts at a chunk are followed by a new attempt of the same run, without `pvdm repair`."""
+
+
 class Governance(_Part):
     """What happens on FAIL, and what a publication needs besides a PASS."""
 
@@ -203,6 +210,8 @@ class Governance(_Part):
     """Notaries that must agree. Above 1: not served yet."""
     attempts: Annotated[int, Field(ge=1, le=100)] = 5
     """Attempts at one chunk that may fail, in verification or at the gate; rolled-back ones do not count."""
+    repair: Repair = Repair()
+    """What happens after a failed attempt. Left out: a person repairs the job and calls `pvdm repair`."""
     proof_lifetime: _Duration = "24h"
     """How long a proof can be used: a number with s, m, h or d, at most 7d."""
 

@@ -298,11 +298,15 @@ class _ContractBuilder:
         seconds = int(given.proof_lifetime[:-1]) * _UNIT_SECONDS[given.proof_lifetime[-1]]
         if seconds * 10**6 > PROOF_LIFETIME_MAX_MICROS:
             self._report(("governance", "proof-lifetime"), "at most 7d", given.proof_lifetime)
+        if given.repair.automatic >= given.attempts:
+            expected = "fewer repairs than governance.attempts"
+            self._report(("governance", "repair", "automatic"), expected, str(given.repair.automatic))
         return types.Governance(
             on_fail=types.OnFail(given.on_fail),
             sample_keys=tuple(Role(each) for each in sorted(set(given.sample_keys))),
             threshold=given.threshold,
             attempts_max=given.attempts,
+            automatic_repairs=given.repair.automatic,
             proof_lifetime_seconds=seconds,
         )
 

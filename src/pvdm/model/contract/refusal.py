@@ -132,6 +132,7 @@ _MODELS: Final[dict[str, type[BaseModel]]] = {  # by the last key of the path to
     "projections": document.Projections,
     "content": document.Content,
     "governance": document.Governance,
+    "repair": document.Repair,
     "limits": document.Limits,
 }
 _ENTRY_MODELS: Final[dict[str, type[BaseModel]]] = {  # by the key of the list or mapping that has the entry

@@ -128,6 +128,7 @@ class Governance:
     sample_keys: tuple[Role, ...]
     threshold: int
     attempts_max: int
+    automatic_repairs: int  # so many failed attempts at a chunk are followed by a new attempt of the same run
     proof_lifetime_seconds: int
 
 

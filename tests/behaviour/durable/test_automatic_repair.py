@@ -1,0 +1,97 @@
+"""Automatic repair: after a FAIL a run tries a chunk again, as often as the contract allows. Without a JVM."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pyarrow as pa
+import pytest
+
+from pvdm import Chunk, Committed, Coordinator, Outcome, VerificationFailed
+from pvdm.durable.run import Run
+from pvdm.model.states import AttemptState
+from tests.support.steward.pipeline import BY_DAY
+from tests.support.steward.shop import ROWS, Shop, contract, shop_at, table_of
+
+Job = Callable[[object, Chunk], pa.Table]
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
+    with shop_at(tmp_path_factory.mktemp("shop")) as made:
+        yield made
+
+
+class FaultyJob:
+    """A job that leaves out a row at its first `faults` calls for each chunk."""
+
+    def __init__(self, faults: int) -> None:
+        self.faults, self.calls = faults, list[str]()
+
+    def __call__(self, _spark: object, chunk: Chunk) -> pa.Table:
+        self.calls.append(chunk.chunk_id)
+        rows = table_of([row for row in ROWS if chunk.chunk_id in {"all", f"day={row[1]}"}])
+        return rows.slice(1) if self.calls.count(chunk.chunk_id) <= self.faults else rows
+
+
+def target(shop: Shop, name: str, *more: str) -> str:
+    shop.make(f"sales.{name}")
+    shop.protect(contract(f"sales.{name}", *more))
+    return f"sales.{name}"
+
+
+def allowed(repairs: int) -> str:
+    return f"governance:\n  repair: {{automatic: {repairs}}}"
+
+
+def run(shop: Shop, table: str, job: Job) -> Outcome:
+    with Coordinator(shop.steward) as coordinator:
+        return coordinator.execute_workload("run-1" + table, job, table=table)
+
+
+def test_a_chunk_that_fails_is_tried_again_as_a_whole_and_each_try_has_a_verdict(shop: Shop) -> None:
+    table, job = target(shop, "repaired", allowed(2)), FaultyJob(2)
+    assert isinstance(run(shop, table, job), Committed)
+    assert job.calls == ["all"] * 3
+    assert shop.visible_rows(table) == sorted(ROWS, key=repr)
+    with shop.client() as client:
+        attempts = client.workload("run-1" + table, look_up_source=False).attempts
+    failed, passed = AttemptState.VERIFICATION_FAILED, AttemptState.COMMITTED
+    assert [each.state for each in sorted(attempts, key=lambda each: each.number)] == [failed, failed, passed]
+    assert len({each.proof_id for each in attempts}) == 3  # two FAIL proofs and a PASS proof
+
+
+def test_no_try_is_left_after_as_many_repairs_as_the_contract_allows(shop: Shop) -> None:
+    table, job = target(shop, "used_up", allowed(1)), FaultyJob(2)
+    outcome = run(shop, table, job)
+    assert isinstance(outcome, VerificationFailed)
+    assert job.calls == ["all"] * 2
+    assert shop.visible_rows(table) == []
+    again = run(shop, table, job)  # another run has no more tries than this one
+    assert isinstance(again, VerificationFailed)
+    assert (again.before, job.calls) == (True, ["all"] * 2)
+    with Coordinator(shop.steward) as coordinator:
+        assert isinstance(coordinator.repair("run-1" + table, job, reason="the job is fixed"), Committed)
+    assert shop.visible_rows(table) == sorted(ROWS, key=repr)
+
+
+def test_a_run_uses_the_tries_that_an_earlier_run_has_left(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    table, job = target(shop, "continued", allowed(1)), FaultyJob(1)
+    with monkeypatch.context() as patched:
+        patched.setattr(Run, "_find_automatic_repair", lambda *_: None)
+        assert isinstance(run(shop, table, job), VerificationFailed)
+    assert isinstance(run(shop, table, job), Committed)
+    assert job.calls == ["all"] * 2
+
+
+def test_without_the_contracts_leave_a_chunk_is_tried_once(shop: Shop) -> None:
+    table, job = target(shop, "by_hand"), FaultyJob(1)
+    assert isinstance(run(shop, table, job), VerificationFailed)
+    assert job.calls == ["all"]
+
+
+def test_each_chunk_has_its_own_tries(shop: Shop) -> None:
+    table, job = target(shop, "chunks", BY_DAY, allowed(1)), FaultyJob(1)
+    assert isinstance(run(shop, table, job), Committed)
+    assert max(job.calls.count(each) for each in set(job.calls)) == 2
+    assert shop.visible_rows(table) == sorted(ROWS, key=repr)
