@@ -41,7 +41,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .DELETE_ON_ERROR:
 .PHONY: help setup prerequisites kernel demo test test-fast test-python compile-tests reference-server test-readers test-kernel test-long lint lint-style lint-python lint-kernel \
 	format bench bench-kernel bench-steward bench-catalog bench-publish bench-locate bench-storage bench-soak bench-spark bench-long \
-	rck rck-postgresql vectors fuzz wheel clean
+	model rck rck-postgresql vectors fuzz wheel clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
@@ -204,6 +204,9 @@ bench-spark: setup ## what proof costs beside Spark's plain write of lineitem (n
 bench-long: setup ## the same at scale factors 1 and 10: about an hour on two cores; build/bench/spark.json
 	@mkdir -p build/bench
 	@$(BIN)/python -m bench.spark --out build/bench/spark.json --scale-factors 1 10
+
+model: $(STAMPS)/python ## check the TLA+ model of publication with TLC, with and without each guard (needs java and mvn); build/model.json
+	@$(BIN)/python -m tools.check_model
 
 rck: setup ## Iceberg's REST compatibility kit against the catalog (needs javac and mvn); build/rck.json
 	@$(BIN)/python -m tools.rck.run
