@@ -215,10 +215,12 @@ def test_a_run_whose_workload_has_no_time_left_rolls_back_and_goes_on_once_it_ge
     table = target(shop, "timed_out")
 
     def slow(_spark: object, _chunk: Chunk) -> pa.Table:
+        with shop.client() as client:
+            client.open_workload("run-1" + table, table, {}, 1)
         time.sleep(1.5)
         return table_of(ROWS)
 
-    outcome = run(shop, table, slow, workload_timeout=1)
+    outcome = run(shop, table, slow)
     assert isinstance(outcome, RolledBack)
     assert (outcome.exit_code, outcome.error.reason) == (4, "workload_timed_out")
     assert "--workload-timeout" in str(outcome.error.hint)

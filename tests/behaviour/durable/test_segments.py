@@ -30,9 +30,11 @@ import pyarrow as pa
 
 def rows_of(chunk):
     given = json.loads(pathlib.Path("rows.json").read_text())
-    ids, days, towns = zip(*[row for row in given if chunk.chunk_id in ("all", "day=" + row[1])])
-    days = pa.array([datetime.date.fromisoformat(day) for day in days], pa.date32())
-    return pa.table({"id": pa.array(ids, pa.int64()), "day": days, "town": pa.array(towns, pa.string())})
+    rows = [row for row in given if chunk.chunk_id in ("all", "day=" + row[1])]
+    ids = pa.array([key for key, _, _ in rows], pa.int64())
+    days = pa.array([datetime.date.fromisoformat(day) for _, day, _ in rows], pa.date32())
+    towns = pa.array([town for _, _, town in rows], pa.string())
+    return pa.table({"id": ids, "day": days, "town": towns})
 
 def is_first_call(chunk):
     marker = pathlib.Path("called-" + chunk.chunk_id)
