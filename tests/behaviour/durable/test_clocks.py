@@ -202,6 +202,16 @@ def test_no_lease_and_no_hand_in_outlives_the_workloads_clock(line: Line, produc
     assert producer.acquire_lease("run-1", LeaseRequest(run_id=RUN, runner="c")).lease_number == 2
 
 
+def test_a_deadline_that_is_brought_forward_ends_the_lease_that_is_held(line: Line, producer: StewardClient) -> None:
+    clock = line.served.stand.time
+    producer.open_workload("run-1", "sales.orders", {})
+    lease = producer.acquire_lease("run-1", LeaseRequest(run_id=RUN, runner="a run"))
+    attempt = producer.next_attempt("run-1", "all", "the first", lease.lease_number)
+    producer.open_workload("run-1", "sales.orders", {}, 10)
+    clock.pass_by(10 * SECOND)
+    assert reason_of(lambda: producer.staged(attempt.attempt_id)) == "workload_timed_out"
+
+
 def test_the_clock_goes_on_while_the_steward_is_stopped(line: Line, producer: StewardClient) -> None:
     deadline = producer.open_workload("run-1", "sales.orders", {}, 100).deadline
     stand = line.served.stand

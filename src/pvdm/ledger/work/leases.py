@@ -132,6 +132,14 @@ def release(unit: Unit, workload_id: str, run_id: str, lease_number: int) -> Lea
     return newest
 
 
+def set_timeout(unit: Unit, workload_id: str, seconds: int) -> None:
+    """Change the workload's deadline. A live lease ends no later than it."""
+    deadlines.set_timeout(unit, workload_id, seconds)
+    newest, deadline = find_newest(unit, workload_id), deadlines.find(unit, workload_id)
+    if newest is not None and deadline is not None and newest.expires_micros > deadline.deadline_micros:
+        _set_expiry(unit, newest, deadline.deadline_micros)
+
+
 def require_held(unit: Unit, workload_id: str, lease_number: int, *, now_micros: int | None = None) -> Lease:
     """The lease with this number. Raises `lease_lost` if it has expired or is not the newest one.
 

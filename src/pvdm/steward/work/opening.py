@@ -23,7 +23,7 @@ from pvdm.ledger.catalog.tables import TableRow
 from pvdm.ledger.clock import LedgerClock
 from pvdm.ledger.record import restores
 from pvdm.ledger.record.tokens import Grant, require_domain
-from pvdm.ledger.work import attempts, chunks, claims, deadlines, workloads
+from pvdm.ledger.work import attempts, chunks, claims, leases, workloads
 from pvdm.ledger.work.attempts import Attempt, AttemptOpening
 from pvdm.ledger.work.chunks import Chunk
 from pvdm.ledger.work.workloads import Opening, PinnedWorkload, Workload
@@ -119,7 +119,7 @@ class Workloads:
             limit = WORKLOAD_TIMEOUT_SECONDS if timeout_seconds is None else timeout_seconds
             opened = self._open(workload_id, row, bound, timeout_seconds=limit)
             if timeout_seconds is not None and opened.state is WorkloadState.OPEN:
-                change = partial(deadlines.set_timeout, workload_id=workload_id, seconds=timeout_seconds)
+                change = partial(leases.set_timeout, workload_id=workload_id, seconds=timeout_seconds)
                 self.ledger.transact(change, at_micros=self.clock.now_micros())
             return opened
 
