@@ -23,9 +23,10 @@ from pvdm.ledger.record.tokens import BearerToken
 from pvdm.ledger.schema import metadata
 from pvdm.ledger.schema.catalog import StagedKind
 from pvdm.ledger.schema.work import DisposalOutcome
-from pvdm.ledger.work import announced, attempts, claims, disposals, verified
+from pvdm.ledger.work import announced, attempts, claims, deadlines, disposals, leases, verified
 from pvdm.ledger.work.announced import NewAnnouncement
 from pvdm.ledger.work.disposals import DisposalRecord, Removal
+from pvdm.ledger.work.leases import Runner
 from pvdm.ledger.work.verified import VerifiedRecord
 from pvdm.model.contract import Source
 from pvdm.model.role import Role
@@ -102,6 +103,7 @@ def fill_every_table(unit: Unit) -> None:
     shared_settings.change_handle(
         unit, HANDLE, replace(HANDLE, state=HandleState.FROZEN, context="{}", workers=frozenset({"worker"}))
     )
+    put_lease_and_deadline(unit)
     fill_catalog(unit)
     put_approvals(unit)
     put_verified_and_disposal(unit, record.nonce, record.attempt_id)
@@ -112,6 +114,15 @@ def put_verified_and_disposal(unit: Unit, nonce: str, attempt_id: str) -> None:
     verified.put(unit, VerifiedRecord(nonce, attempt_id, hex64("core"), "file:///m.avro", hex64("m"), 1, 3))
     disposals.put_disposal(unit, DisposalRecord(attempt_id, DisposalOutcome.PUBLISHED, 2, 1, ""))
     disposals.begin_removal(unit, Removal(attempt_id, "1" * 32, "operator-tom", "90 days are over", 2, 70, done=False))
+
+
+def put_lease_and_deadline(unit: Unit) -> None:
+    """Open a workload with a deadline, take its lease, and change the deadline."""
+    open_workload(unit, workload_id="orders-timed")
+    deadlines.set_timeout(unit, "orders-timed", 60)
+    runner = Runner("11" * 16, "job", "process 1", None)
+    leases.acquire(unit, "orders-timed", runner, seconds=30, take_over=False)
+    leases.set_timeout(unit, "orders-timed", 10)
 
 
 def put_approvals(unit: Unit) -> None:
