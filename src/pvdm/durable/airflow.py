@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -13,6 +12,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from pvdm.client import StewardClient
 from pvdm.durable.coordinator import Coordinator
+from pvdm.durable.job import load_job
 from pvdm.durable.outcome import Committed, Outcome
 from pvdm.durable.progress import end_text, may_continue
 from pvdm.errors import PvdmError
@@ -70,10 +70,7 @@ class WorkloadOperator(BaseOperator):  # type: ignore[misc]
         return {"outcome": outcome.name, "workload_id": self.workload_id, "chunks": len(outcome.chunks)}
 
     def _run_segment(self) -> Outcome:
-        build = None
-        if self.job is not None:
-            module, _, name = self.job.partition(":")
-            build = getattr(importlib.import_module(module), name)
+        build = None if self.job is None else load_job(self.job)
         ca_file = None if self.ca_file is None else Path(self.ca_file)
         with (
             StewardClient(self.url, token_file=Path(self.token_file), ca_file=ca_file) as client,

@@ -15,12 +15,12 @@ from aws_durable_execution_sdk_python.config import Duration, StepConfig
 from aws_durable_execution_sdk_python.retries import RetryDecision
 
 from pvdm.client import StewardClient
-from pvdm.durable.coordinator import Build, Coordinator
+from pvdm.durable.coordinator import Build, Coordinator, resume_workload
 from pvdm.durable.outcome import Committed, Outcome
 from pvdm.durable.progress import (
     FAILURES_MAX,
+    Progress,
     count_handed_in,
-    crash_loop_error,
     end_text,
     may_continue,
     waits_for_steward,
@@ -66,26 +66,20 @@ def run_workload(
 
     def run_segment(_step: StepContext) -> _SegmentResult:
         seconds = _seconds_left(context)
-        opened = Coordinator(
-            steward,
-            spark,
-            segment_timeout=seconds,
-            rollback_threshold=None if seconds is None else rollback_threshold,
+        threshold = None if seconds is None else rollback_threshold
+        outcome = resume_workload(
+            steward, workload_id, build, spark=spark, segment_timeout=seconds, rollback_threshold=threshold
         )
-        with opened as coordinator:
-            outcome = coordinator.resume_workload(workload_id, build)
-            return _result_of(outcome, count_handed_in(coordinator.find_workload(workload_id)))
+        return _result_of(outcome, count_handed_in(steward.workload(workload_id, look_up_source=False)))
 
-    handed_in, failures = context.step(open_workload, name="open", config=_REPEATED), 0
+    progress = Progress(context.step(open_workload, name="open", config=_REPEATED))
     for number in itertools.count(1):
         result = context.step(run_segment, name=f"segment {number}", config=_REPEATED)
         if result["ended"] is not None:
             return result["ended"]
-        failures = 0 if result["waits"] or result["handed_in"] > handed_in else failures + 1
-        handed_in = max(handed_in, result["handed_in"])
-        if failures >= FAILURES_MAX:
-            raise crash_loop_error(workload_id, result["text"])
-        context.wait(Duration.from_seconds(min(2**failures, _PAUSE_LONGEST_SECONDS)), name=f"pause {number}")
+        progress.note(result["handed_in"], waits=result["waits"])
+        progress.require(workload_id, result["text"])
+        context.wait(_pause_after(progress.failures), name=f"pause {number}")
     raise AssertionError("the loop has no end of its own")
 
 
@@ -107,10 +101,14 @@ def _seconds_left(context: DurableContext) -> float | None:
     return None if invocation is None else invocation.get_remaining_time_in_millis() / 1000
 
 
+def _pause_after(failures: int) -> Duration:
+    return Duration.from_seconds(min(2**failures, _PAUSE_LONGEST_SECONDS))
+
+
 def _retry(error: Exception, attempt: int) -> RetryDecision:
     """Repeat a step only if nothing has to change for it, such as while the Steward cannot be reached."""
     if isinstance(error, PvdmError) and may_continue(error) and attempt < FAILURES_MAX:
-        return RetryDecision.retry(Duration.from_seconds(min(2**attempt, _PAUSE_LONGEST_SECONDS)))
+        return RetryDecision.retry(_pause_after(attempt))
     return RetryDecision.no_retry()
 
 

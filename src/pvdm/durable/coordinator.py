@@ -19,7 +19,7 @@ from pvdm.durable.segment import Segment
 from pvdm.errors import Code, ConflictError, InputError, NotAllowedError, PvdmError
 from pvdm.model.contract import DataProductContract, parse_contract, read_contract
 from pvdm.model.role import Role
-from pvdm.model.states import LEASE_SECONDS, AttemptState, WorkloadState
+from pvdm.model.states import LEASE_SECONDS, WITH_STEWARD, WorkloadState
 from pvdm.physical.small import SmallStager
 from pvdm.physical.spark import SparkStager
 from pvdm.physical.stager import Stager
@@ -107,10 +107,6 @@ class Coordinator:
         texts = {name: _parameter_text(name, value) for name, value in parameters.items()}
         return self._client.open_workload(workload_id, table, texts, self._workload_timeout)
 
-    def find_workload(self, workload_id: str) -> WorkloadView:
-        """The workload as it is now."""
-        return self._client.workload(workload_id, look_up_source=False).workload
-
     def resume_workload(self, workload_id: str, build: Build | None = None) -> Outcome:
         """Continue a workload that was opened before, with the parameters that it was opened with."""
         self._require_job(build)
@@ -145,7 +141,7 @@ class Coordinator:
             if (abandoned := self._abandoned_outcome(workload_id)) is None:
                 raise
             return abandoned
-        is_running = attempt.state in (AttemptState.VERIFYING, AttemptState.COMMITTING)
+        is_running = attempt.state in WITH_STEWARD
         opened = attempt.attempt_id if is_running else None
         return self._run(self._client.workload(workload_id).workload, _refuse_build, opened_attempt=opened)
 

@@ -2,27 +2,46 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from pvdm.api.work import WorkloadView
 from pvdm.durable.outcome import Committed, Outcome, RolledBack
 from pvdm.errors import Code, PvdmError, StateUnknownError, UnavailableError
-from pvdm.model.states import AttemptState
+from pvdm.model.states import WITH_STEWARD, AttemptState
 
 FAILURES_MAX: Final = 5
 """After so many segments in a row without progress a supervisor stops."""
 
 Result: TypeAlias = Outcome | PvdmError
-_WITH_STEWARD: Final = frozenset({AttemptState.VERIFYING, AttemptState.COMMITTING})
-_HANDED_IN: Final = _WITH_STEWARD | {AttemptState.COMMITTED}
+_HANDED_IN: Final = WITH_STEWARD | {AttemptState.COMMITTED}
 # The same call continues after these; see the table of codes with exit code 4 in docs/cli.md.
 _CONTINUED: Final = frozenset(
     {Code.SEGMENT_ENDED, Code.ATTEMPT_ROLLED_BACK, Code.STAGING_UNKNOWN, Code.LEDGER_SERIALIZATION}
 )
 
 
+@dataclass(slots=True)
+class Progress:
+    """How many chunks were handed in, and how many segments in a row ended without another one."""
+
+    handed_in: int
+    failures: int = 0
+
+    def note(self, handed_in: int, *, waits: bool) -> None:
+        """Count a segment that has ended. One that `waits` for the Steward has not failed."""
+        self.failures = 0 if waits or handed_in > self.handed_in else self.failures + 1
+        self.handed_in = max(self.handed_in, handed_in)
+
+    def require(self, workload_id: str, got: str) -> None:
+        """Raise `crash_loop` after too many segments in a row without progress. `got` is how the last one ended."""
+        if self.failures >= FAILURES_MAX:
+            expected = f"progress within {FAILURES_MAX} segments"
+            raise Code.CRASH_LOOP(expected=expected, got=got, workload_id=workload_id)
+
+
 def may_continue(result: Result) -> bool:
-    """Whether the same call continues the workload"""
+    """Whether the same call continues the workload, with nothing changed before."""
     if isinstance(result, RolledBack):
         return result.error.code in _CONTINUED or result.error.reason == "lease_expired"
     return isinstance(result, (UnavailableError, StateUnknownError))
@@ -30,7 +49,7 @@ def may_continue(result: Result) -> bool:
 
 def waits_for_steward(result: Result) -> bool:
     """Whether the segment ended while the Steward verified or published what was handed in."""
-    return isinstance(result, RolledBack) and any(each.state in _WITH_STEWARD for each in result.chunks)
+    return isinstance(result, RolledBack) and any(each.state in WITH_STEWARD for each in result.chunks)
 
 
 def count_handed_in(workload: WorkloadView) -> int:
@@ -44,9 +63,3 @@ def end_text(result: Result) -> str:
         return "published"
     error = result if isinstance(result, PvdmError) else result.error
     return f"{error.message} ({error.reason})"
-
-
-def crash_loop_error(workload_id: str, got: str) -> PvdmError:
-    """The error of a supervisor that stops, since its segments end without progress."""
-    expected = f"progress within {FAILURES_MAX} segments"
-    return Code.CRASH_LOOP(expected=expected, got=got, workload_id=workload_id)

@@ -31,7 +31,7 @@ from pvdm.durable.segment import Segment
 from pvdm.errors import Code, ConflictError, PvdmError, RolledBackError
 from pvdm.model.contract import BoundContract
 from pvdm.model.statements.core import Operation
-from pvdm.model.states import LEASE_SECONDS, ROLLED_BACK_MAX, AttemptState, WorkloadState, needs_reason
+from pvdm.model.states import LEASE_SECONDS, ROLLED_BACK_MAX, WITH_STEWARD, AttemptState, WorkloadState, needs_reason
 from pvdm.physical.stager import Destination, Stager
 from pvdm.physical.watchdog import SigtermReceived, raise_on_sigterm, run_watched
 
@@ -101,7 +101,7 @@ class Run:
                     self._hold_lease_of_open()
                 return self._run_chunks()
         except (KeyboardInterrupt, SigtermReceived):
-            staged = any(each.state in _WITH_STEWARD for each in self._attempts.values())
+            staged = any(each.state in WITH_STEWARD for each in self._attempts.values())
             return self._rolled_back_outcome(failure_text.interrupted_error(staged=staged))
         except RolledBackError as error:
             if error.code == Code.WORKLOAD_LEASED:
@@ -278,7 +278,7 @@ class Run:
         reason = failure_text.reason_for(error)
         aborted = self._abort(attempt, reason)
         failure: BaseException
-        lost = next((each for each in (error, aborted) if _is_lease_lost(each)), None)
+        lost = next((each for each in (error, aborted) if _is_lease_over(each)), None)
         if lost is not None:
             failure = self._hold_lease().find_loss(lost)
             attempt = attempt if isinstance(aborted, PvdmError) else aborted
@@ -302,7 +302,7 @@ class Run:
         try:
             return client.abort_attempt(attempt.attempt_id, reason, self._hold_lease().lease_number)
         except PvdmError as error:
-            if _is_lease_lost(error):
+            if _is_lease_over(error):
                 return error
         try:
             found = client.attempt(attempt.attempt_id)
@@ -409,11 +409,10 @@ class Run:
         self._settings.watch(Step(*ids, activity, done, total, attempt.number, problem, note))
 
 
-def _is_lease_lost(error: object) -> TypeGuard[PvdmError]:
+def _is_lease_over(error: object) -> TypeGuard[PvdmError]:
     return isinstance(error, PvdmError) and error.code in (Code.LEASE_LOST, Code.WORKLOAD_TIMED_OUT)
 
 
-_WITH_STEWARD: Final = frozenset({AttemptState.VERIFYING, AttemptState.COMMITTING})
 _FINAL_ACTIVITIES: Final = {
     AttemptState.COMMITTED: Activity.PUBLISHED,
     AttemptState.VERIFICATION_FAILED: Activity.FAILED,

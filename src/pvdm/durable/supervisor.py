@@ -18,9 +18,9 @@ from pvdm.durable import failure_text
 from pvdm.durable.outcome import Outcome
 from pvdm.durable.progress import (
     FAILURES_MAX,
+    Progress,
     Result,
     count_handed_in,
-    crash_loop_error,
     end_text,
     may_continue,
     waits_for_steward,
@@ -68,22 +68,22 @@ class Supervisor:
 
     def run(self) -> Outcome:
         """Run segments until the workload has ended. Raises `crash_loop` after several segments without progress."""
-        number, failures, handed_in = 1, 0, self._count_handed_in()
+        number, progress = 1, Progress(self._count_handed_in())
         try:
             with raise_on_sigterm():
                 while True:
                     result = self._run_one(number)
                     if not isinstance(result, _Crash) and not may_continue(result):
                         return _outcome_of(result)
-                    before, handed_in = handed_in, max(handed_in, self._count_handed_in())
-                    advanced = handed_in > before or (not isinstance(result, _Crash) and waits_for_steward(result))
-                    failures = 0 if advanced else failures + 1
-                    if failures >= FAILURES_MAX:
-                        raise self._stop_error(result)
-                    self._wait(number, failures, result)
+                    waits = not isinstance(result, _Crash) and waits_for_steward(result)
+                    progress.note(self._count_handed_in(), waits=waits)
+                    if isinstance(result, PvdmError) and progress.failures >= FAILURES_MAX:
+                        raise result  # it says what is wrong
+                    progress.require(self._workload_id, _text_of(result))
+                    self._wait(number, progress.failures, result)
                     number += 1
         except (KeyboardInterrupt, SigtermReceived):  # between two segments
-            raise failure_text.interrupted_error(staged=bool(handed_in)) from None
+            raise failure_text.interrupted_error(staged=bool(progress.handed_in)) from None
 
     def _run_one(self, number: int) -> _Result:
         """Run a segment in a process of its own, and kill that process if it outlives its time."""
@@ -117,12 +117,6 @@ class Supervisor:
         when = f" in {seconds:g} s" if seconds else ""
         self._notify(f"segment {number} ended ({_text_of(result)}); the next one begins{when}")
         time.sleep(seconds)
-
-    def _stop_error(self, result: _Result) -> PvdmError:
-        """The error of the last segment if it says what is wrong; else `crash_loop`."""
-        if isinstance(result, PvdmError):
-            return result
-        return crash_loop_error(self._workload_id, _text_of(result))
 
 
 def _outcome_of(result: Result) -> Outcome:

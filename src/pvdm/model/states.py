@@ -12,11 +12,11 @@ ROLLED_BACK_MAX: Final = 100
 """How many attempts at one chunk may be rolled back. The contract's `governance.attempts` limits the failed ones."""
 LEASE_SECONDS: Final = 60
 """How long a run holds the lease of its workload after each renewal, unless it asks for another time."""
+LEASE_MIN_SECONDS: Final = 3
+LEASE_MAX_SECONDS: Final = 900
 WORKLOAD_TIMEOUT_SECONDS: Final = 5_400
 """How long the runs of a workload may stage its chunks after its opening, unless the opening says another time."""
 WORKLOAD_TIMEOUT_MAX_SECONDS: Final = 31_536_000
-LEASE_MIN_SECONDS: Final = 3
-LEASE_MAX_SECONDS: Final = 900
 
 
 class AttemptState(StrEnum):
@@ -28,6 +28,10 @@ class AttemptState(StrEnum):
     COMMITTED = "COMMITTED"
     VERIFICATION_FAILED = "VERIFICATION_FAILED"
     ROLLED_BACK = "ROLLED_BACK"
+
+
+WITH_STEWARD: Final = frozenset({AttemptState.VERIFYING, AttemptState.COMMITTING})
+"""The states of an attempt that was handed in and that the Steward verifies or publishes."""
 
 
 class NonceState(StrEnum):

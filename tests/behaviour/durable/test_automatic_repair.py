@@ -11,7 +11,7 @@ from pvdm import Chunk, Committed, Coordinator, Outcome, VerificationFailed
 from pvdm.durable.run import Run
 from pvdm.model.states import AttemptState
 from tests.support.steward.pipeline import BY_DAY
-from tests.support.steward.shop import ROWS, Shop, contract, shop_at, table_of
+from tests.support.steward.shop import ROWS, Shop, shop_at, table_of
 
 Job = Callable[[object, Chunk], pa.Table]
 
@@ -34,12 +34,6 @@ class FaultyJob:
         return rows.slice(1) if self.calls.count(chunk.chunk_id) <= self.faults else rows
 
 
-def target(shop: Shop, name: str, *more: str) -> str:
-    shop.make(f"sales.{name}")
-    shop.protect(contract(f"sales.{name}", *more))
-    return f"sales.{name}"
-
-
 def allowed(repairs: int) -> str:
     return f"governance:\n  repair: {{automatic: {repairs}}}"
 
@@ -50,7 +44,7 @@ def run(shop: Shop, table: str, job: Job) -> Outcome:
 
 
 def test_a_chunk_that_fails_is_tried_again_as_a_whole_and_each_try_has_a_verdict(shop: Shop) -> None:
-    table, job = target(shop, "repaired", allowed(2)), FaultyJob(2)
+    table, job = shop.target("repaired", allowed(2)), FaultyJob(2)
     assert isinstance(run(shop, table, job), Committed)
     assert job.calls == ["all"] * 3
     assert shop.visible_rows(table) == sorted(ROWS, key=repr)
@@ -62,7 +56,7 @@ def test_a_chunk_that_fails_is_tried_again_as_a_whole_and_each_try_has_a_verdict
 
 
 def test_no_try_is_left_after_as_many_repairs_as_the_contract_allows(shop: Shop) -> None:
-    table, job = target(shop, "used_up", allowed(1)), FaultyJob(2)
+    table, job = shop.target("used_up", allowed(1)), FaultyJob(2)
     outcome = run(shop, table, job)
     assert isinstance(outcome, VerificationFailed)
     assert job.calls == ["all"] * 2
@@ -76,7 +70,7 @@ def test_no_try_is_left_after_as_many_repairs_as_the_contract_allows(shop: Shop)
 
 
 def test_a_run_uses_the_tries_that_an_earlier_run_has_left(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    table, job = target(shop, "continued", allowed(1)), FaultyJob(1)
+    table, job = shop.target("continued", allowed(1)), FaultyJob(1)
     with monkeypatch.context() as patched:
         patched.setattr(Run, "_find_automatic_repair", lambda *_: None)
         assert isinstance(run(shop, table, job), VerificationFailed)
@@ -85,13 +79,13 @@ def test_a_run_uses_the_tries_that_an_earlier_run_has_left(shop: Shop, monkeypat
 
 
 def test_without_the_contracts_leave_a_chunk_is_tried_once(shop: Shop) -> None:
-    table, job = target(shop, "by_hand"), FaultyJob(1)
+    table, job = shop.target("by_hand"), FaultyJob(1)
     assert isinstance(run(shop, table, job), VerificationFailed)
     assert job.calls == ["all"]
 
 
 def test_each_chunk_has_its_own_tries(shop: Shop) -> None:
-    table, job = target(shop, "chunks", BY_DAY, allowed(1)), FaultyJob(1)
+    table, job = shop.target("chunks", BY_DAY, allowed(1)), FaultyJob(1)
     assert isinstance(run(shop, table, job), Committed)
     assert max(job.calls.count(each) for each in set(job.calls)) == 2
     assert shop.visible_rows(table) == sorted(ROWS, key=repr)

@@ -20,7 +20,7 @@ from pvdm.durable.progress import FAILURES_MAX
 from pvdm.errors import Code, InputError, UnavailableError
 from pvdm.model.states import AttemptState
 from tests.support.steward.pipeline import BY_DAY
-from tests.support.steward.shop import ROWS, Shop, contract, shop_at, table_of
+from tests.support.steward.shop import ROWS, Shop, shop_at, table_of
 from tests.support.waiting import eventually
 
 Job = Callable[[object, Chunk], pa.Table]
@@ -43,12 +43,6 @@ class Clock:
         self.now += 900
         time.sleep(1)  # the run looks at the clock five times a second
         raise RuntimeError("the job was not stopped")
-
-
-def target(shop: Shop, name: str, *more: str) -> str:
-    shop.make(f"sales.{name}")
-    shop.protect(contract(f"sales.{name}", *more))
-    return f"sales.{name}"
 
 
 def rows_of(chunk: Chunk) -> pa.Table:
@@ -76,7 +70,7 @@ def steps_of(result: DurableFunctionTestResult) -> list[str]:
 
 
 def test_a_workload_is_published_in_one_segment_if_there_is_time(shop: Shop) -> None:
-    table = target(shop, "plain", BY_DAY)
+    table = shop.target("plain", BY_DAY)
     result, invocations = execute(shop, table, lambda _spark, chunk: rows_of(chunk))
     assert (result.status, invocations, steps_of(result)) == (InvocationStatus.SUCCEEDED, 1, ["segment 1"])
     summary = json.loads(str(result.result))
@@ -87,7 +81,7 @@ def test_a_workload_is_published_in_one_segment_if_there_is_time(shop: Shop) -> 
 def test_segments_that_outlive_their_invocations_are_rolled_back_and_no_chunk_is_published_twice(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    table, clock, built = target(shop, "replayed", BY_DAY), Clock(monkeypatch), list[str]()
+    table, clock, built = shop.target("replayed", BY_DAY), Clock(monkeypatch), list[str]()
 
     def slow_at_first(_spark: object, chunk: Chunk) -> pa.Table:
         built.append(chunk.chunk_id)
@@ -107,7 +101,7 @@ def test_segments_that_outlive_their_invocations_are_rolled_back_and_no_chunk_is
 
 
 def test_an_execution_whose_verdict_is_fail_fails_and_publishes_nothing(shop: Shop) -> None:
-    table = target(shop, "lie")
+    table = shop.target("lie")
     result, invocations = execute(shop, table, lambda _spark, chunk: rows_of(chunk).slice(1))
     assert (result.status, invocations) == (InvocationStatus.FAILED, 1)
     assert "nothing was published" in str(result.error)
@@ -115,7 +109,7 @@ def test_an_execution_whose_verdict_is_fail_fails_and_publishes_nothing(shop: Sh
 
 
 def test_segments_without_progress_end_the_execution(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    table, clock = target(shop, "loop"), Clock(monkeypatch)
+    table, clock = shop.target("loop"), Clock(monkeypatch)
 
     def always_slow(_spark: object, chunk: Chunk) -> pa.Table:
         clock.outlive()
@@ -129,7 +123,7 @@ def test_segments_without_progress_end_the_execution(shop: Shop, monkeypatch: py
 
 
 def test_a_step_is_repeated_while_the_steward_cannot_be_reached(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    table, calls = target(shop, "unreachable"), list[str]()
+    table, calls = shop.target("unreachable"), list[str]()
     resume = Coordinator.resume_workload
 
     def fail_twice(self: Coordinator, workload_id: str, build: Any = None) -> Any:

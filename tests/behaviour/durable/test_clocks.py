@@ -24,7 +24,7 @@ from pvdm.model.states import AttemptState, WorkloadState
 from pvdm.steward.pipeline import verification
 from pvdm.verify.job import verify
 from tests.support.steward.pipeline import BY_DAY, Line, line_at
-from tests.support.steward.shop import ROWS, Shop, contract, shop_at, table_of
+from tests.support.steward.shop import ROWS, Shop, shop_at, table_of
 from tests.support.waiting import eventually
 
 SECOND = 1_000_000
@@ -49,12 +49,6 @@ def line(tmp_path: Path) -> Iterator[Line]:
 def producer(line: Line) -> Iterator[StewardClient]:
     with line.client() as client:
         yield client
-
-
-def target(shop: Shop, name: str, *more: str) -> str:
-    shop.make(f"sales.{name}")
-    shop.protect(contract(f"sales.{name}", *more))
-    return f"sales.{name}"
 
 
 def honest(_spark: object, _chunk: Chunk) -> pa.Table:
@@ -90,7 +84,7 @@ class Clock:
 def test_a_segment_that_is_over_begins_no_chunk_and_the_next_one_goes_on_with_the_rest(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    table, built, clock = target(shop, "segments", BY_DAY), list[str](), Clock(monkeypatch, Activity.PUBLISHED)
+    table, built, clock = shop.target("segments", BY_DAY), list[str](), Clock(monkeypatch, Activity.PUBLISHED)
 
     def build(_spark: object, chunk: Chunk) -> pa.Table:
         built.append(chunk.chunk_id)
@@ -110,7 +104,7 @@ def test_a_segment_that_is_over_begins_no_chunk_and_the_next_one_goes_on_with_th
 def test_a_chunk_that_is_being_staged_at_the_segments_end_is_rolled_back(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    table, clock = target(shop, "threshold"), Clock(monkeypatch, Activity.STAGING)
+    table, clock = shop.target("threshold"), Clock(monkeypatch, Activity.STAGING)
 
     def slow(_spark: object, _chunk: Chunk) -> pa.Table:
         time.sleep(1)
@@ -125,7 +119,7 @@ def test_a_chunk_that_is_being_staged_at_the_segments_end_is_rolled_back(
 
 
 def test_a_segment_does_not_wait_for_a_verdict_beyond_its_end(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    table, clock, go = target(shop, "waiting"), Clock(monkeypatch, Activity.VERIFYING), threading.Event()
+    table, clock, go = shop.target("waiting"), Clock(monkeypatch, Activity.VERIFYING), threading.Event()
 
     def wait_first(*given: Any, **named: Any) -> Any:
         assert go.wait(60)
@@ -222,7 +216,7 @@ def test_the_clock_goes_on_while_the_steward_is_stopped(line: Line, producer: St
 
 
 def test_a_run_whose_workload_has_no_time_left_rolls_back_and_goes_on_once_it_gets_more(shop: Shop) -> None:
-    table = target(shop, "timed_out")
+    table = shop.target("timed_out")
 
     def slow(_spark: object, _chunk: Chunk) -> pa.Table:
         with shop.client() as client:
@@ -246,7 +240,7 @@ def test_a_run_whose_workload_has_no_time_left_rolls_back_and_goes_on_once_it_ge
 
 
 def test_the_times_of_a_command_are_durations(shop: Shop) -> None:
-    table = target(shop, "durations")
+    table = shop.target("durations")
     words = ["run", table, "--workload-id", "run-1" + table, "--small", "--job", "missing_module:job"]
     code, output = shop.command([*words, "--segment-timeout", "15", "--json"])
     assert (code, "a number and s, m, h or d" in output) == (2, True)

@@ -31,7 +31,7 @@ from pvdm.model.states import AttemptState, WorkloadState
 from tests.support.steward.notary import opened, stand_at
 from tests.support.steward.pipeline import ROWS as LINE_ROWS
 from tests.support.steward.pipeline import Line, line_at
-from tests.support.steward.shop import ROWS, Shop, contract, shop_at, table_of
+from tests.support.steward.shop import ROWS, Shop, shop_at, table_of
 from tests.support.waiting import eventually
 
 SECOND = 1_000_000
@@ -79,12 +79,6 @@ def producer(line: Line) -> Iterator[StewardClient]:
         yield client
 
 
-def target(shop: Shop, name: str) -> str:
-    shop.make(f"sales.{name}")
-    shop.protect(contract(f"sales.{name}"))
-    return f"sales.{name}"
-
-
 def honest(_spark: object, _chunk: Chunk) -> pa.Table:
     return table_of(ROWS)
 
@@ -109,7 +103,7 @@ def refusal(call: Callable[[], object]) -> tuple[type[PvdmError], str]:
 
 
 def test_a_second_run_is_refused_with_the_holder_and_the_expiry_and_the_first_one_goes_on(shop: Shop) -> None:
-    table, refused = target(shop, "twice"), list[ConflictError]()
+    table, refused = shop.target("twice"), list[ConflictError]()
 
     def run_again_meanwhile(_spark: object, _chunk: Chunk) -> pa.Table:
         with pytest.raises(ConflictError) as caught:
@@ -128,7 +122,7 @@ def test_a_second_run_is_refused_with_the_holder_and_the_expiry_and_the_first_on
 
 
 def test_of_ten_runs_of_one_workload_one_works_and_nine_are_refused(shop: Shop) -> None:
-    table, started, may_end = target(shop, "ten"), threading.Event(), threading.Event()
+    table, started, may_end = shop.target("ten"), threading.Event(), threading.Event()
 
     def wait(_spark: object, _chunk: Chunk) -> pa.Table:
         started.set()
@@ -152,7 +146,7 @@ def test_of_ten_runs_of_one_workload_one_works_and_nine_are_refused(shop: Shop) 
 
 
 def test_a_run_releases_its_lease_at_its_end_also_after_an_error(shop: Shop) -> None:
-    table = target(shop, "released")
+    table = shop.target("released")
 
     def fail(_spark: object, _chunk: Chunk) -> pa.Table:
         raise RuntimeError("no source")
@@ -168,7 +162,7 @@ def test_a_run_releases_its_lease_at_its_end_also_after_an_error(shop: Shop) -> 
 
 
 def test_a_complete_workload_needs_no_lease(shop: Shop) -> None:
-    table = target(shop, "complete")
+    table = shop.target("complete")
     assert isinstance(run(shop, table), Committed)
     with shop.client() as client:
         before = client.workload("run-1" + table).lease
@@ -181,7 +175,7 @@ def test_a_complete_workload_needs_no_lease(shop: Shop) -> None:
 
 
 def test_a_workload_is_resumed_by_its_id_alone(shop: Shop) -> None:
-    table = target(shop, "resumed")
+    table = shop.target("resumed")
 
     def stop(_spark: object, _chunk: Chunk) -> pa.Table:
         raise KeyboardInterrupt
@@ -358,7 +352,7 @@ def runner(shop: Shop, table: str, folder: Path, *, lease_seconds: int) -> Itera
 
 
 def test_a_suspended_run_cannot_hand_in_after_its_lease_has_expired(shop: Shop, tmp_path: Path) -> None:
-    table = target(shop, "suspended")
+    table = shop.target("suspended")
     with runner(shop, table, tmp_path / "run", lease_seconds=3) as process:
         process.send_signal(signal.SIGSTOP)
         time.sleep(4)
@@ -375,7 +369,7 @@ def test_a_suspended_run_cannot_hand_in_after_its_lease_has_expired(shop: Shop, 
 def test_a_suspended_run_is_not_taken_over_without_the_option_and_with_it_loses_its_work(
     shop: Shop, tmp_path: Path
 ) -> None:
-    table = target(shop, "stopped")
+    table = shop.target("stopped")
     with runner(shop, table, tmp_path / "run", lease_seconds=60) as process:
         process.send_signal(signal.SIGSTOP)
         with pytest.raises(ConflictError) as caught:
@@ -390,7 +384,7 @@ def test_a_suspended_run_is_not_taken_over_without_the_option_and_with_it_loses_
 
 
 def test_the_lease_of_a_killed_process_of_this_host_is_taken_over_at_once(shop: Shop, tmp_path: Path) -> None:
-    table = target(shop, "killed")
+    table = shop.target("killed")
     with runner(shop, table, tmp_path / "run", lease_seconds=900) as process:
         process.kill()
         process.wait()
@@ -416,7 +410,7 @@ def test_the_command_names_the_run_that_works_and_takes_over_with_the_option(
     module: Any = types.ModuleType("small_jobs")
     module.honest = honest
     monkeypatch.setitem(sys.modules, "small_jobs", module)
-    table = target(shop, "by_command")
+    table = shop.target("by_command")
     words = ["run", table, "--workload-id", "run-1" + table, "--small", "--job", "small_jobs:honest"]
     with runner(shop, table, tmp_path / "run", lease_seconds=60) as process:
         code, output = shop.command([*words, "--json"])

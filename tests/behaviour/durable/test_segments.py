@@ -20,7 +20,7 @@ from pvdm.durable.progress import FAILURES_MAX
 from pvdm.model.role import Role
 from pvdm.model.states import AttemptState
 from tests.support.steward.pipeline import BY_DAY
-from tests.support.steward.shop import ROWS, Shop, contract, shop_at
+from tests.support.steward.shop import ROWS, Shop, shop_at
 from tests.support.waiting import eventually
 
 # A module of jobs. It counts its calls in files of the folder where the command runs.
@@ -88,12 +88,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def target(shop: Shop, name: str, *more: str) -> str:
-    shop.make(f"sales.{name}")
-    shop.protect(contract(f"sales.{name}", *more))
-    return f"sales.{name}"
-
-
 def words(table: str, job: str, *more: str, timeout: str = "300s") -> list[str]:
     named = ["--workload-id", "run-1" + table, "--small", "--job", f"segment_jobs:{job}"]
     return ["run", table, *named, "--segment-timeout", timeout, "--json", *more]
@@ -119,7 +113,7 @@ def nothing_is_left(shop: Shop, table: str) -> bool:
 
 
 def test_a_run_survives_the_death_of_each_of_its_processes(shop: Shop, folder: Path) -> None:
-    table = target(shop, "killed", BY_DAY)
+    table = shop.target("killed", BY_DAY)
     code, document = run(shop, table, "killed_at_each_first_call")
     assert (code, document["outcome"]) == (0, "COMMITTED")
     assert shop.visible_rows(table) == sorted(ROWS, key=repr)
@@ -129,7 +123,7 @@ def test_a_run_survives_the_death_of_each_of_its_processes(shop: Shop, folder: P
 
 
 def test_segments_that_die_without_progress_stop_the_run_and_a_later_one_continues(shop: Shop, folder: Path) -> None:
-    table = target(shop, "loop")
+    table = shop.target("loop")
     code, document = run(shop, table, "always_killed")
     error = document["error"]
     assert (code, error["code"], calls(folder)) == (4, "crash_loop", {"all": FAILURES_MAX})
@@ -141,7 +135,7 @@ def test_segments_that_die_without_progress_stop_the_run_and_a_later_one_continu
 
 
 def test_a_chunk_that_outlives_its_segment_is_rolled_back_and_staged_in_the_next_one(shop: Shop, folder: Path) -> None:
-    table = target(shop, "outlived")
+    table = shop.target("outlived")
     code, document = run(shop, table, "slow_at_first", "--rollback-threshold", "6s", timeout="16s")
     assert (code, calls(folder)) == (0, {"all": 2})
     assert shop.visible_rows(table) == sorted(ROWS, key=repr)
@@ -152,7 +146,7 @@ def test_a_chunk_that_outlives_its_segment_is_rolled_back_and_staged_in_the_next
 
 
 def test_a_segment_that_hangs_is_killed_at_its_end(shop: Shop, folder: Path) -> None:
-    table = target(shop, "deaf")
+    table = shop.target("deaf")
     code, _ = run(shop, table, "deaf_at_first", timeout="12s")
     assert (code, calls(folder)) == (0, {"all": 2})
     assert shop.visible_rows(table) == sorted(ROWS, key=repr)
@@ -160,14 +154,14 @@ def test_a_segment_that_hangs_is_killed_at_its_end(shop: Shop, folder: Path) -> 
 
 
 def test_a_failed_verdict_ends_the_run_at_once(shop: Shop, folder: Path) -> None:
-    table = target(shop, "lie")
+    table = shop.target("lie")
     code, document = run(shop, table, "wrong")
     assert (code, document["outcome"], calls(folder)) == (3, "VERIFICATION_FAILED", {"all": 1})
     assert shop.visible_rows(table) == []
 
 
 def test_an_error_of_the_call_itself_ends_the_run_at_once(shop: Shop, folder: Path) -> None:
-    table = target(shop, "errors")
+    table = shop.target("errors")
     assert run(shop, table, "no_such_job")[1]["error"]["code"] == "job_invalid"
     assert run(shop, table, "honest", "--rollback-threshold", "20s", timeout="10s")[1]["error"]["code"] == (
         "segment_invalid"
@@ -193,7 +187,7 @@ def command_process(shop: Shop, folder: Path, table: str, job: str) -> Iterator[
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_the_run_in_order(shop: Shop, folder: Path, number: signal.Signals) -> None:
-    table = target(shop, f"ended_{number.name.lower()}")
+    table = shop.target(f"ended_{number.name.lower()}")
     with command_process(shop, folder, table, "slow_at_first") as process:
         assert eventually(lambda: calls(folder) == {"all": 1})
         process.send_signal(number)
@@ -207,7 +201,7 @@ def test_a_signal_ends_the_run_in_order(shop: Shop, folder: Path, number: signal
 
 
 def test_a_segment_ends_when_its_supervisor_is_killed(shop: Shop, folder: Path) -> None:
-    table = target(shop, "orphaned")
+    table = shop.target("orphaned")
     with command_process(shop, folder, table, "slow_at_first") as process:
         assert eventually(lambda: calls(folder) == {"all": 1})
         process.kill()
@@ -217,7 +211,7 @@ def test_a_segment_ends_when_its_supervisor_is_killed(shop: Shop, folder: Path) 
 
 
 def test_a_segment_stages_as_many_chunks_as_it_may(shop: Shop, folder: Path) -> None:
-    table = target(shop, "counted", BY_DAY)
+    table = shop.target("counted", BY_DAY)
     with shop.client() as client:
         client.open_workload("run-1" + table, table, {})
     resume = ["resume", "run-1" + table, "--small", "--job", "segment_jobs:honest", "--max-chunks", "1", "--json"]
@@ -229,7 +223,7 @@ def test_a_segment_stages_as_many_chunks_as_it_may(shop: Shop, folder: Path) -> 
 
 
 def test_one_segment_can_be_run_by_itself(shop: Shop, folder: Path) -> None:
-    table = target(shop, "resumed", BY_DAY)
+    table = shop.target("resumed", BY_DAY)
     with shop.client() as client:
         client.open_workload("run-1" + table, table, {})
     resume = ["resume", "run-1" + table, "--small", "--job", "segment_jobs:honest", "--segment-timeout", "300s"]

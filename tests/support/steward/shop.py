@@ -115,6 +115,13 @@ class Shop:
             )
         self.made.append(name)
 
+    def target(self, name: str, *more: str) -> str:
+        """Create a table in `sales`, protect it under the example contract with `more` lines, and return its name."""
+        full_name = f"sales.{name}"
+        self.make(full_name)
+        self.protect(contract(full_name, *more))
+        return full_name
+
     def drop(self, name: str) -> None:
         """Drop the table from the catalog; its files stay."""
         *levels, last = name.split(".")

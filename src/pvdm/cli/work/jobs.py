@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
-import os
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -41,6 +38,8 @@ class Job:
     def load_build(self) -> Build | None:
         """The producer's function; None if the contract's filter and mapping are the job."""
         if self.name is not None:
+            from pvdm.durable.job import load_job
+
             return load_job(self.name)
         if self.small:
             message, expected = "a job without Spark needs a function", "--job module:function"
@@ -102,33 +101,6 @@ workload_option = click.option(
     metavar="ID",
     help="The workload's name. A later run with it continues where the last one ended, and never publishes twice.",
 )
-
-
-def load_job(text: str) -> Build:
-    """The function that `module:function` names; the module may be in the current folder."""
-    module, sign, name = text.partition(":")
-    if not sign or not module or not name.isidentifier():
-        raise Code.JOB_INVALID("the job's name cannot be read", expected="module:function", got=ascii(text)[:120])
-    if (here := os.getcwd()) not in sys.path:  # noqa: PTH109 - sys.path holds texts
-        sys.path.insert(0, here)
-    try:
-        function = getattr(importlib.import_module(module), name, None)
-    except (Exception, SystemExit) as error:  # a script that runs when it is imported may end the process
-        message = f"the module of {ascii(text)[1:-1][:120]} cannot be imported"
-        got, hint = f"{type(error).__name__}: {error}"[:200], _import_hint(module, name, here)
-        raise Code.JOB_INVALID(message, reason="job_not_importable", got=got, hint=hint) from error
-    if not callable(function):
-        got = type(function).__name__ if function else "none"
-        raise Code.JOB_INVALID(f"{module} has no such function", expected=name, got=got)
-    build: Build = function
-    return build
-
-
-def _import_hint(module: str, function: str, here: str) -> str:
-    """Where modules are looked for; a name with .py is a common mistake."""
-    if module.endswith(".py"):
-        return f"name the module without .py: {module.removesuffix('.py').replace('/', '.')}:{function}"
-    return f"it was looked for in {here} and among the installed modules; change to the folder that holds it"
 
 
 @contextlib.contextmanager

@@ -29,7 +29,7 @@ from pvdm.model.located import WrongRows
 from pvdm.model.role import Role
 from pvdm.model.statements.proof import Proof
 from pvdm.model.statements.verdict import FailureClass, Outcome
-from pvdm.model.states import AttemptState
+from pvdm.model.states import WITH_STEWARD, AttemptState
 from pvdm.steward.access import refuse_attempt_token, visible_domain
 from pvdm.steward.work.leases import lease_view
 from pvdm.steward.work.opened import contract_of, decode_refusal, get_workload, parameters_of, sentence_of
@@ -38,7 +38,6 @@ from pvdm.trust.statement import read_unchecked
 from pvdm.verify.findings import SHOWN_TO_ALL_ROLES
 
 # States in which an attempt waits for a job of the Steward.
-_WAITING_FOR_STEWARD: Final = frozenset({AttemptState.VERIFYING, AttemptState.COMMITTING})
 
 FINDINGS_SHOWN_MAX: Final = 10
 
@@ -330,7 +329,7 @@ class WorkQueries:
         for workload_id, each in zip(ids, found, strict=True):
             opening, source = each.opening, each.source_snapshot_id
             last = states.get(workload_id, {})
-            live = attempts.list_live(unit, workload_id) if _WAITING_FOR_STEWARD & last.keys() else []
+            live = attempts.list_live(unit, workload_id) if WITH_STEWARD & last.keys() else []
             jobs = (job for job in map(self.job_of, live) if job is not None)
             problem = next((job.error for job in jobs if job.error is not None), None)
             chunk_states = tuple(api.ChunkStateView(state=key, chunks=count) for key, count in sorted(last.items()))
