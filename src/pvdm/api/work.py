@@ -235,9 +235,10 @@ class JobView(ResponseModel):
 
 
 class ListedJob(JobView):
-    """One job; `subject` is the id of an attempt, or of a workload that is published whole; empty for other jobs."""
+    """One job; `subject` is the id of an attempt, or of a workload that is published whole or planned; else empty."""
 
-    kind: Literal["verify", "publish", "dispose", "settle"]  # dispose: clean up; settle: finish what was interrupted
+    # dispose: clean up; settle: finish what was interrupted; plan: make the plan of a workload that is being opened
+    kind: Literal["verify", "publish", "dispose", "settle", "plan"]
     subject: str
     table: str | None
     workload_id: str | None
@@ -284,6 +285,22 @@ class WorkloadView(ResponseModel):
     lease: LeaseView | None
     deadline: Micros | None
     timed_out: Flag
+
+
+class PlanningView(ResponseModel):
+    """The plan of a workload in the making: so many of the source's files are read. `problem` delays it."""
+
+    workload_id: str
+    files_read: Count
+    files: Count
+    problem: RefusalView | None
+
+
+class OpenedWorkload(ResponseModel):
+    """The workload, or the plan in the making until it is open. The same request again returns the newer of these."""
+
+    workload: WorkloadView | None
+    planning: PlanningView | None
 
 
 class WorkloadList(ResponseModel):

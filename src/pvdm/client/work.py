@@ -6,13 +6,14 @@ import math
 import random
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from pvdm.api import leases, work
 from pvdm.api.base import PAGE_ROWS_MAX
 from pvdm.api.service import AttemptTokenRequest, IssuedToken
 from pvdm.client.calls import Calls, build_request, new_post, number_text, page_query, segment, sha256_text, with_reason
+from pvdm.client.responses import unreadable
 from pvdm.client.token import AttemptToken
 from pvdm.client.wire import Call
 from pvdm.model.role import AccessToken, draw_token_text, token_sha256
@@ -46,11 +47,18 @@ class WorkCalls(Calls):
         return self._get(_workload_path(workload_id), work.WorkloadDetail, query)
 
     def open_workload(
-        self, workload_id: str, table: str, parameters: Mapping[str, str], timeout_seconds: int | None = None
+        self,
+        workload_id: str,
+        table: str,
+        parameters: Mapping[str, str],
+        timeout_seconds: int | None = None,
+        *,
+        watch: Callable[[work.PlanningView], None] = lambda _: None,
     ) -> work.WorkloadView:
         """Open the workload under the table's contract, or return it if it exists. Raises for other parameters.
 
         `timeout_seconds` is how long after its opening runs may stage its chunks. It can be changed while it is open.
+        If the Steward has to read the source's rows to make the plan, this waits, and calls `watch` at each step.
         """
         workload_id = segment(workload_id, "workload id")
         body = build_request(
@@ -60,7 +68,17 @@ class WorkCalls(Calls):
             parameters=dict(parameters),
             timeout_seconds=timeout_seconds,
         )
-        return self._read(new_post("/v1/workloads", body, repeatable=True, patient=True), work.WorkloadView)
+        call = new_post("/v1/workloads", body, repeatable=True, patient=True)
+        while True:
+            sent_at = time.monotonic()
+            opened = self._read(call, work.OpenedWorkload)
+            if opened.workload is not None:
+                return opened.workload
+            if opened.planning is None:
+                raise unreadable("planning", "a plan in the making, or a workload", "neither")
+            watch(opened.planning)
+            # The Steward waits before it answers. If it answers at once, the client waits.
+            time.sleep(max(0.0, sent_at + _PAUSE_SECONDS - time.monotonic()))
 
     def chunks(self, workload_id: str, *, after: int = 0, limit: int = PAGE_ROWS_MAX) -> tuple[work.ChunkView, ...]:
         """The plan's chunks except the first `after`, each with the last attempt at it."""

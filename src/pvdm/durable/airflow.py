@@ -43,6 +43,7 @@ class WorkloadOperator(BaseOperator):  # type: ignore[misc]
         get_spark: Callable[[], SparkSession] | None = None,
         segment_timeout: timedelta | None = None,
         workload_timeout: timedelta | None = None,
+        parallel: int = 1,
         **settings: Any,
     ) -> None:
         """`job` is `module:function`. Without `get_spark` it returns Arrow tables. Other settings are Airflow's."""
@@ -57,6 +58,7 @@ class WorkloadOperator(BaseOperator):  # type: ignore[misc]
         self.get_spark = get_spark
         self.segment_timeout = segment_timeout
         self.workload_timeout = workload_timeout
+        self.parallel = parallel
 
     def execute(self, context: Any) -> dict[str, Any]:
         """Run one segment."""
@@ -79,6 +81,7 @@ class WorkloadOperator(BaseOperator):  # type: ignore[misc]
                 self.get_spark,
                 segment_timeout=_seconds(self.segment_timeout),
                 workload_timeout=_seconds(self.workload_timeout),
+                parallel=self.parallel,
             ) as coordinator,
         ):
             return coordinator.run(self.workload_id, self.table, self.parameters, build)

@@ -42,7 +42,7 @@ class _SegmentResult(TypedDict):
     text: str
 
 
-def run_workload(
+def run_workload(  # noqa: PLR0913 - settings are given by name
     context: DurableContext,
     steward: StewardClient,
     workload_id: str,
@@ -53,6 +53,7 @@ def run_workload(
     spark: SparkSession | Callable[[], SparkSession] | None = None,
     rollback_threshold: float | None = None,
     workload_timeout: float | None = None,
+    parallel: int = 1,
 ) -> dict[str, Any]:
     """Run the workload to its end, and return a summary. The execution fails with the error of any other outcome.
 
@@ -68,7 +69,13 @@ def run_workload(
         seconds = _seconds_left(context)
         threshold = None if seconds is None else rollback_threshold
         outcome = resume_workload(
-            steward, workload_id, build, spark=spark, segment_timeout=seconds, rollback_threshold=threshold
+            steward,
+            workload_id,
+            build,
+            spark=spark,
+            segment_timeout=seconds,
+            rollback_threshold=threshold,
+            parallel=parallel,
         )
         return _result_of(outcome, count_handed_in(steward.workload(workload_id, look_up_source=False)))
 

@@ -13,7 +13,8 @@ from uuid import UUID
 from pvdm.api.work import WorkloadView
 from pvdm.client import StewardClient
 from pvdm.durable.chunk import Chunk, Source
-from pvdm.durable.outcome import Outcome, Watch, ignore_progress
+from pvdm.durable.outcome import Outcome, Watch, ignore_progress, planning_watch
+from pvdm.durable.parallel import PARALLEL_MAX
 from pvdm.durable.run import Run, Settings
 from pvdm.durable.segment import Segment
 from pvdm.errors import Code, ConflictError, InputError, NotAllowedError, PvdmError
@@ -34,7 +35,7 @@ Build: TypeAlias = Callable[[Any, Chunk], Any]
 class Coordinator:
     """Runs workloads of one Steward as a producer; a context manager that closes its own client."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - settings are given by name
         self,
         steward: StewardClient,
         spark: SparkSession | Callable[[], SparkSession] | None = None,
@@ -45,6 +46,7 @@ class Coordinator:
         workload_timeout: float | None = None,
         lease_seconds: int = LEASE_SECONDS,
         take_over: bool = False,
+        parallel: int = 1,
         watch: Watch = ignore_progress,
     ) -> None:
         """`steward` is an embedded Steward or a producer's client. Without `spark`, jobs return Arrow tables.
@@ -57,7 +59,13 @@ class Coordinator:
         `rollback_threshold` seconds, and when it has staged `max_chunks` chunks. `workload_timeout` is how long the
         runs of a workload may stage its chunks, in seconds after its opening (by default 5,400). A later run can change
         it.
+
+        A run works on up to `parallel` chunks at a time, in the same Spark application. Then `build` is called from
+        several threads. With Arrow tables, the rows of that many chunks are in memory.
         """
+        if not 1 <= parallel <= PARALLEL_MAX:
+            expected = f"1 to {PARALLEL_MAX} chunks at a time"
+            raise Code.JOB_INVALID(reason="parallel_invalid", expected=expected, got=str(parallel))
         client = steward.with_patience()
         self._owns_client = client.identity().role is not Role.PRODUCER  # an embedded Steward lends a producer's token
         self._client = client.with_token(steward.lend(Role.PRODUCER).token) if self._owns_client else client
@@ -66,6 +74,7 @@ class Coordinator:
         self._workload_timeout = None if workload_timeout is None else math.ceil(workload_timeout)
         self._lease_seconds = lease_seconds
         self._take_over = take_over
+        self._parallel = parallel
         self._watch = watch
 
     def __enter__(self) -> Coordinator:
@@ -105,7 +114,9 @@ class Coordinator:
     def open_workload(self, workload_id: str, table: str, parameters: Mapping[str, object]) -> WorkloadView:
         """Open the workload, or find it again, without working on it."""
         texts = {name: _parameter_text(name, value) for name, value in parameters.items()}
-        return self._client.open_workload(workload_id, table, texts, self._workload_timeout)
+        return self._client.open_workload(
+            workload_id, table, texts, self._workload_timeout, watch=planning_watch(self._watch)
+        )
 
     def resume_workload(self, workload_id: str, build: Build | None = None) -> Outcome:
         """Continue a workload that was opened before, with the parameters that it was opened with."""
@@ -191,6 +202,7 @@ class Coordinator:
             lease_seconds=self._lease_seconds,
             take_over=self._take_over,
             stages_rows=build is not _refuse_build,
+            parallel=self._parallel,
             repair_reason=repair_reason,
             opened_attempt=opened_attempt,
         )
@@ -223,6 +235,7 @@ def resume_workload(
     segment_timeout: float | None = None,
     rollback_threshold: float | None = None,
     max_chunks: int | None = None,
+    parallel: int = 1,
     watch: Watch = ignore_progress,
 ) -> Outcome:
     """Continue an open workload for one segment: the function that supervisors and serverless adapters call.
@@ -236,6 +249,7 @@ def resume_workload(
         segment_timeout=segment_timeout,
         rollback_threshold=rollback_threshold,
         max_chunks=max_chunks,
+        parallel=parallel,
         watch=watch,
     )
     with opened as coordinator:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import ClassVar, Final, TypeAlias
 
-from pvdm.api.work import AttemptView, ExtentView, WorkloadView
+from pvdm.api.work import AttemptView, ExtentView, PlanningView, WorkloadView
 from pvdm.errors import PvdmError, RolledBackError, VerificationError, comparison
 from pvdm.model.filter.claim import WAY_TO_CORRECT
 from pvdm.model.printable import counted, printable, utc_time, view_json
@@ -15,8 +15,9 @@ from pvdm.model.states import AttemptState, WorkloadState
 
 
 class Activity(Enum):
-    """What the run does for a chunk now."""
+    """What the run does now: for a chunk, or with PLANNING for the whole workload."""
 
+    PLANNING = "reading the source to plan the chunks"
     SKIPPED = "published before"
     FAILED_BEFORE = "failed before, not tried again"
     ABORTING_EARLIER = "rolling back the attempt that an earlier run left"
@@ -31,7 +32,7 @@ class Activity(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A progress report about a chunk."""
+    """A progress report about a chunk. With PLANNING, `chunk_id` is empty, and the numbers count source files."""
 
     workload_id: str
     chunk_id: str
@@ -44,6 +45,16 @@ class Step:
 
 
 Watch: TypeAlias = Callable[[Step], None]
+
+
+def planning_watch(watch: Watch) -> Callable[[PlanningView], None]:
+    """A function for the client that passes the progress of a plan on."""
+
+    def report(found: PlanningView) -> None:
+        problem = None if found.problem is None else found.problem.message
+        watch(Step(found.workload_id, "", Activity.PLANNING, found.files_read, found.files, problem=problem))
+
+    return report
 
 
 def ignore_progress(step: Step) -> None:

@@ -1,8 +1,9 @@
-"""Runs the chunks of a workload to their end; also publishes the bytes that an override names."""
+"""Runs the chunks of a workload to their end."""
 
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -25,19 +26,21 @@ from pvdm.durable.outcome import (
     Watch,
     extent_of,
     find_source_move,
-    ignore_progress,
 )
+from pvdm.durable.parallel import WorkThreads
 from pvdm.durable.segment import Segment
 from pvdm.errors import Code, ConflictError, PvdmError, RolledBackError
 from pvdm.model.contract import BoundContract
 from pvdm.model.statements.core import Operation
 from pvdm.model.states import LEASE_SECONDS, ROLLED_BACK_MAX, WITH_STEWARD, AttemptState, WorkloadState, needs_reason
 from pvdm.physical.stager import Destination, Stager
-from pvdm.physical.watchdog import SigtermReceived, raise_on_sigterm, run_watched
+from pvdm.physical.watchdog import STOP_SECONDS, SigtermReceived, raise_on_sigterm, run_watched
 
 CHUNKS_PAGE: Final = 500
 PROBLEM_TRIES: Final = 5
 WAIT_SECONDS: Final = 20.0  # how long one call waits for the end of an attempt
+# After an interruption: the longest time for stopping Spark and for rolling the attempts back.
+_ROLLBACK_SECONDS: Final = 1.5 * STOP_SECONDS
 _FIRST_REASON: Final = "the first attempt"
 _RETRY_REASON: Final = "continued by another run"
 _UNCHANGED_NOTE: Final = (
@@ -55,6 +58,7 @@ class Settings:
     `get_stager` is called when there is a chunk to stage, since it may start Spark. `opened_attempt` is the id of an
     attempt that the caller has just opened: its publication counts as this run's. The run renews its lease within
     `lease_seconds`; with `take_over` it ends the lease of another run. `stages_rows` is False if the rows are staged.
+    The run works on so many chunks at a time as `parallel` says.
     """
 
     make_rows: MakeRows
@@ -65,12 +69,16 @@ class Settings:
     lease_seconds: int = LEASE_SECONDS
     take_over: bool = False
     stages_rows: bool = True
+    parallel: int = 1
     repair_reason: str | None = None
     opened_attempt: str | None = None
 
 
 class Run:
-    """Runs the chunks in the plan's order; a failed chunk ends the run, since the other chunks have the same job."""
+    """Begins the chunks in the plan's order. After a failed chunk it begins no other, since all have the same job.
+
+    Chunks are worked on in threads; the lock protects what they share. The calling thread can be interrupted.
+    """
 
     def __init__(self, client: StewardClient, workload: WorkloadView, bound: BoundContract, settings: Settings) -> None:
         self._client = client
@@ -82,10 +90,13 @@ class Run:
         self._published_before: set[str] = set()
         self._failed: tuple[ChunkView, AttemptView] | None = None  # a chunk that failed while others waited
         self._plan_indexes: dict[str, int] = {}
-        self._failed_before = False  # whether the chunk that ends this run failed in an earlier run
+        self._failed_before: set[str] = set()  # the chunks that failed in an earlier run and were not tried again
         self._source_noted = False
-        self._staged = 0  # how many attempts this run has opened
+        self._staged = 0  # how many attempts this run has begun
+        self._staging: set[str] = set()  # the chunks that are being staged
+        self._interrupted = False
         self._lease: HeldLease | None = None
+        self._lock = threading.RLock()
         self._at_end = contextlib.ExitStack()
 
     def execute(self) -> Outcome:
@@ -101,8 +112,7 @@ class Run:
                     self._hold_lease_of_open()
                 return self._run_chunks()
         except (KeyboardInterrupt, SigtermReceived):
-            staged = any(each.state in WITH_STEWARD for each in self._attempts.values())
-            return self._rolled_back_outcome(failure_text.interrupted_error(staged=staged))
+            return self._rolled_back_outcome(self._interrupted_error())
         except RolledBackError as error:
             if error.code == Code.WORKLOAD_LEASED:
                 raise
@@ -119,24 +129,21 @@ class Run:
 
     def _hold_lease(self) -> HeldLease:
         """The lease of this run, acquired at the first call and released at the end of the run."""
-        if self._lease is None:
-            settings = self._settings
-            lease = hold_lease(
-                self._client, self._workload.workload_id, seconds=settings.lease_seconds, take_over=settings.take_over
-            )
-            self._lease = self._at_end.enter_context(lease)
-        return self._lease
+        with self._lock:
+            if self._lease is None:
+                settings, workload_id = self._settings, self._workload.workload_id
+                seconds, take_over = settings.lease_seconds, settings.take_over
+                lease = hold_lease(self._client, workload_id, seconds=seconds, take_over=take_over)
+                self._lease = self._at_end.enter_context(lease)
+            return self._lease
 
     def _run_chunks(self) -> Outcome:
-        waiting: list[tuple[ChunkView, AttemptView]] = []
-        for chunk in self._read_plan():
-            attempt = self._complete_chunk(chunk)
-            self._attempts[chunk.chunk_id] = attempt
-            if attempt.waiting:  # proved; the workload's chunks are published together
-                waiting.append((chunk, attempt))
-            elif attempt.state is not AttemptState.COMMITTED:
+        completed = self._complete_chunks()
+        for chunk, attempt in completed:
+            if _is_failure(attempt):
                 return self._failed_outcome(chunk, attempt)
-        for chunk, attempt in waiting:
+        # Proved chunks wait if the contract has all chunks of a workload published together.
+        for chunk, attempt in (each for each in completed if each[1].waiting):
             ended_chunk, ended = chunk, self._await_attempt(chunk, attempt, until_published=True)
             if self._failed is not None:
                 ended_chunk, ended = self._failed
@@ -145,6 +152,18 @@ class Run:
                 return self._failed_outcome(ended_chunk, ended)
         moved, note = self._find_source_move(), self._unchanged_note()
         return Committed(self._workload.workload_id, self._table, self._outcomes(), moved, note)
+
+    def _complete_chunks(self) -> list[tuple[ChunkView, AttemptView]]:
+        """Bring the chunks to their ends, in the plan's order, until one of them fails."""
+        threads = WorkThreads(self._complete_chunk, threads=self._settings.parallel, is_failure=_is_failure)
+        try:
+            return threads.run(self._read_plan())
+        except (KeyboardInterrupt, SigtermReceived):
+            self._interrupted = True
+            error = threads.stop(while_needed=lambda: bool(self._staging), seconds=_ROLLBACK_SECONDS)
+            if isinstance(error, PvdmError):
+                raise error from None  # it says what happened to the rows
+            raise
 
     def _unchanged_note(self) -> str | None:
         """A note if an overwrite of partitions had no rows and so replaced nothing."""
@@ -170,8 +189,9 @@ class Run:
         settled = self._settle_last(chunk)
         attempt = settled if isinstance(settled, AttemptView) else self._try_chunk(chunk, settled)
         while (reason := self._find_automatic_repair(chunk, attempt)) is not None:
-            self._failed_before = False
+            self._failed_before.discard(chunk.chunk_id)
             attempt = self._try_chunk(chunk, reason)
+        self._attempts[chunk.chunk_id] = attempt
         return attempt
 
     def _settle_last(self, chunk: ChunkView) -> AttemptView | str:
@@ -199,7 +219,8 @@ class Run:
                     reason = _RETRY_REASON
                 case ended:
                     if self._settings.repair_reason is None and needs_reason(ended, refused=last.refusal is not None):
-                        self._failed_before = is_of_earlier_run
+                        if is_of_earlier_run:
+                            self._failed_before.add(chunk.chunk_id)
                         self._report(chunk, Activity.FAILED_BEFORE if is_of_earlier_run else Activity.FAILED, last)
                         return last
                     reason = self._settings.repair_reason or _RETRY_REASON
@@ -223,21 +244,28 @@ class Run:
 
     def _try_chunk(self, chunk: ChunkView, reason: str) -> AttemptView:
         """Stage the chunk in a new attempt, and wait for its end."""
-        self._settings.segment.require_time()
-        self._settings.segment.require_room(self._staged)
-        self._settings.get_stager()  # first, so that no attempt is opened that cannot be staged
-        lease = self._hold_lease()
-        opened = self._client.next_attempt(self._workload.workload_id, chunk.chunk_id, reason, lease.lease_number)
-        self._attempts[chunk.chunk_id] = opened
-        self._staged += 1
-        self._report(chunk, Activity.STAGING, opened, note=self._source_note())
-        self._stage(chunk, opened)
-        return self._await_attempt(chunk, self._hand_over(chunk, opened))
+        self._require_time()
+        with self._lock:
+            self._settings.segment.require_room(self._staged)
+            self._settings.get_stager()  # first, so that no attempt is opened that cannot be staged
+            self._staged += 1
+            self._staging.add(chunk.chunk_id)
+        try:
+            lease = self._hold_lease()
+            opened = self._client.next_attempt(self._workload.workload_id, chunk.chunk_id, reason, lease.lease_number)
+            self._attempts[chunk.chunk_id] = opened
+            self._report(chunk, Activity.STAGING, opened, note=self._source_note())
+            self._stage(chunk, opened)
+            handed_in = self._hand_over(chunk, opened)
+        finally:
+            self._staging.discard(chunk.chunk_id)
+        return self._await_attempt(chunk, handed_in)
 
     def _source_note(self) -> str | None:
         """A note before the first chunk is staged, if the source has newer rows than will be published."""
-        moved = None if self._source_noted else self._find_source_move()
-        self._source_noted = True
+        with self._lock:
+            moved = None if self._source_noted else self._find_source_move()
+            self._source_noted = True
         return None if moved is None else str(moved)
 
     def _stage(self, chunk: ChunkView, attempt: AttemptView) -> None:
@@ -269,9 +297,22 @@ class Run:
                 raise
             raise failure from error
 
-    def _require_time_and_lease(self) -> None:
+    def _require_time(self) -> None:
+        """Raise if the run is interrupted, or its segment has to stop."""
+        if self._interrupted:
+            raise self._interrupted_error()
         self._settings.segment.require_time()
+
+    def _require_time_and_lease(self) -> None:
+        """As `_require_time`, for an attempt that is being staged; raises also if the lease is lost."""
+        if self._interrupted:
+            raise Code.ATTEMPT_INTERRUPTED("the attempt was interrupted and stopped")
+        self._require_time()
         self._hold_lease().require()
+
+    def _interrupted_error(self) -> PvdmError:
+        staged = any(each.state in WITH_STEWARD for each in tuple(self._attempts.values()))
+        return failure_text.interrupted_error(staged=staged)
 
     def _abort_after(self, chunk: ChunkView, attempt: AttemptView, error: BaseException) -> BaseException:
         """Abort the attempt after an error; returns the error for the caller."""
@@ -288,7 +329,7 @@ class Run:
         else:
             attempt, failure = aborted, failure_text.staging_error(error, reason, aborted)
             self._attempts[chunk.chunk_id] = attempt
-        self._report(chunk, _FINAL_ACTIVITIES.get(attempt.state, Activity.LEFT), attempt, problem=str(failure)[:200])
+        self._report(chunk, FINAL_ACTIVITIES.get(attempt.state, Activity.LEFT), attempt, problem=str(failure)[:200])
         if isinstance(failure, RolledBackError) and failure.code != Code.ATTEMPT_TAKEN_OVER:
             failure.hint = self._attempts_exhausted_hint(chunk, attempt) or failure.hint
         return failure
@@ -345,7 +386,7 @@ class Run:
             if problem is not None or not until_published:  # while chunks wait, only problems are reported
                 self._report(chunk, Activity.VERIFYING, attempt, problem=None if problem is None else problem.message)
             require_progress(attempt)
-            self._settings.segment.require_time()
+            self._require_time()
             if until_published and attempt.waiting:
                 self._failed = self._find_failed()
                 if self._failed is not None:
@@ -353,10 +394,10 @@ class Run:
                 time.sleep(0.2)  # `await_attempt` returns at once for a waiting attempt
             seconds = min(WAIT_SECONDS, self._settings.segment.remaining_seconds)
             attempt = self._client.await_attempt(attempt.attempt_id, seconds=seconds)
-        if attempt.state not in _FINAL_ACTIVITIES and not attempt.waiting:
+        if attempt.state not in FINAL_ACTIVITIES and not attempt.waiting:
             raise failure_text.stuck_error(attempt)  # the Steward's job has failed
         self._attempts[chunk.chunk_id] = attempt  # before the report, which counts published chunks
-        self._report(chunk, _FINAL_ACTIVITIES.get(attempt.state, Activity.WAITING), attempt)
+        self._report(chunk, FINAL_ACTIVITIES.get(attempt.state, Activity.WAITING), attempt)
         return attempt
 
     def _find_failed(self) -> tuple[ChunkView, AttemptView] | None:
@@ -371,13 +412,14 @@ class Run:
 
     def _failed_outcome(self, chunk: ChunkView, attempt: AttemptView) -> Outcome:
         if attempt.state is AttemptState.VERIFICATION_FAILED:
-            moved, before = self._refresh_source_move(), self._failed_before
+            moved, before = self._refresh_source_move(), chunk.chunk_id in self._failed_before
             error = failure_text.failure_error(
                 attempt, chunk.chunk_id, self._attempts_exhausted_hint(chunk, attempt), earlier=before, moved=moved
             )
             return VerificationFailed(self._workload.workload_id, self._table, self._outcomes(), error, moved, before)
         if attempt.refusal is not None:
-            return self._rolled_back_outcome(failure_text.no_verdict_error(attempt, earlier=self._failed_before))
+            earlier = chunk.chunk_id in self._failed_before
+            return self._rolled_back_outcome(failure_text.no_verdict_error(attempt, earlier=earlier))
         return self._rolled_back_outcome(failure_text.ended_elsewhere_error(attempt))
 
     def _refresh_source_move(self) -> SourceMoved | None:
@@ -390,9 +432,10 @@ class Run:
         return RolledBack(self._workload.workload_id, self._table, self._outcomes(), error, self._find_source_move())
 
     def _outcomes(self) -> tuple[ChunkOutcome, ...]:
+        """The chunks that this run has read, in the plan's order."""
+        attempts = sorted(self._attempts.items(), key=lambda each: self._plan_indexes[each[0]])
         return tuple(
-            ChunkOutcome(chunk_id, attempt, chunk_id in self._published_before)
-            for chunk_id, attempt in self._attempts.items()
+            ChunkOutcome(chunk_id, attempt, chunk_id in self._published_before) for chunk_id, attempt in attempts
         )
 
     def _report(
@@ -405,15 +448,20 @@ class Run:
         note: str | None = None,
     ) -> None:
         ids, total = (self._workload.workload_id, chunk.chunk_id), self._workload.chunk_count
-        done = sum(each.state is AttemptState.COMMITTED for each in self._attempts.values())
-        self._settings.watch(Step(*ids, activity, done, total, attempt.number, problem, note))
+        with self._lock:  # the caller's function need not be ready for calls from several threads
+            done = sum(each.state is AttemptState.COMMITTED for each in tuple(self._attempts.values()))
+            self._settings.watch(Step(*ids, activity, done, total, attempt.number, problem, note))
+
+
+def _is_failure(attempt: AttemptView) -> bool:
+    return attempt.state is not AttemptState.COMMITTED and not attempt.waiting
 
 
 def _is_lease_over(error: object) -> TypeGuard[PvdmError]:
     return isinstance(error, PvdmError) and error.code in (Code.LEASE_LOST, Code.WORKLOAD_TIMED_OUT)
 
 
-_FINAL_ACTIVITIES: Final = {
+FINAL_ACTIVITIES: Final = {
     AttemptState.COMMITTED: Activity.PUBLISHED,
     AttemptState.VERIFICATION_FAILED: Activity.FAILED,
     AttemptState.ROLLED_BACK: Activity.ROLLED_BACK,
@@ -425,41 +473,3 @@ def require_progress(attempt: AttemptView) -> None:
     """Raise if the Steward's work still has a problem after `PROBLEM_TRIES` tries."""
     if attempt.job is not None and attempt.problem is not None and attempt.job.tries >= PROBLEM_TRIES:
         raise failure_text.stuck_error(attempt)
-
-
-def publish_override(client: StewardClient, override_id: str, watch: Watch = ignore_progress) -> Outcome:
-    """Publish the bytes that an accepted override names, as an operator, and wait for the outcome.
-
-    A repeated call waits for the same attempt until that ends. If it ended unpublished, the call makes a new attempt.
-    """
-    attempt = client.publish_override(override_id)
-    published_before = attempt.state is AttemptState.COMMITTED
-    while not attempt.settled:
-        _report_step(watch, attempt, Activity.VERIFYING, None if attempt.problem is None else attempt.problem.message)
-        require_progress(attempt)
-        attempt = client.await_attempt(attempt.attempt_id, seconds=WAIT_SECONDS)
-    if attempt.state in _FINAL_ACTIVITIES:
-        _report_step(watch, attempt, Activity.SKIPPED if published_before else _FINAL_ACTIVITIES[attempt.state])
-    workload_id, table = attempt.workload_id, attempt.table or ""
-    chunks = (ChunkOutcome(attempt.chunk_id, attempt, published_before),)
-    match attempt.state:
-        case AttemptState.COMMITTED:
-            return Committed(workload_id, table, chunks)
-        case AttemptState.VERIFICATION_FAILED:
-            next_step = f"where the contract allows one more attempt, `{failure_text.retry_command(attempt)}` makes it"
-            error = failure_text.failure_error(attempt, attempt.chunk_id, next_step)
-            return VerificationFailed(workload_id, table, chunks, error)
-        case AttemptState.ROLLED_BACK:
-            hint = "the same call tries the publication again"
-            rolled_back = Code.ATTEMPT_ROLLED_BACK("the attempt was rolled back", got=attempt.reason, hint=hint)
-            return RolledBack(workload_id, table, chunks, rolled_back)
-    if not attempt.waiting:
-        raise failure_text.stuck_error(attempt)
-    hint = f"`pvdm status --workload-id {workload_id}` shows the others; all are published with the last of them"
-    raise Code.ATTEMPT_WAITING(got=f"chunk {attempt.chunk_id} waits", hint=hint, attempt_id=attempt.attempt_id)
-
-
-def _report_step(watch: Watch, attempt: AttemptView, activity: Activity, problem: str | None = None) -> None:
-    done = int(attempt.state is AttemptState.COMMITTED)
-    ids = (attempt.workload_id, attempt.chunk_id)
-    watch(Step(*ids, activity, done, total=1, attempt=attempt.number, problem=problem))

@@ -13,16 +13,13 @@ from __future__ import annotations
 import hashlib
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
-from uuid import UUID
 
 import pyarrow as pa
 
 from pvdm.errors import Code
 from pvdm.lake.format.schema.logical import type_to_iceberg
-from pvdm.lake.read.resolve import arrow_type
 from pvdm.model.canonical_json import dump
 from pvdm.model.chunk import (
     CHUNK_DEFINITION_MAX_BYTES,
@@ -38,9 +35,8 @@ from pvdm.model.filter.bind import bind, column_type, require_ordered, require_s
 from pvdm.model.filter.claim import Claim
 from pvdm.model.filter.claim_filter import read_claim
 from pvdm.model.filter.literal import canonical_literal, literal_text, parse_literal
-from pvdm.model.schema import Kind, PrimitiveType, Schema, Type
-from pvdm.verify.fetch import Fetcher
-from pvdm.verify.filtering import decode_and_cast, filter_rows
+from pvdm.model.schema import Schema, Type
+from pvdm.verify.chunk_values import has_rows, list_combinations
 from pvdm.verify.source import PinnedSource
 
 
@@ -233,54 +229,23 @@ def _plan_by_files(files: Sequence[tuple[str, int]], max_bytes: int, most: int) 
     ]
 
 
-def plan_workload(bound: BoundContract, source: PinnedSource, fetch: Fetcher) -> ChunkPlan:
-    """Plan the chunks of the filtered source. Chunking by partition reads all rows for their values."""
-    chunking, most = bound.contract.chunking, bound.contract.limits.chunks
-    schema = source.scan.schema
-    where = bound.where(schema)
-    values: Iterator[tuple[ex.LiteralValue | None, ...]] = iter(())
-    if chunking.by is ChunkingBy.PARTITION:
-        values = _read_combinations(chunking.columns, where, source, fetch, most)
+def plan_workload(bound: BoundContract, source: PinnedSource, values: pa.Table | None) -> ChunkPlan:
+    """Plan the chunks of the filtered source. `values` is None if the plan needs none (`reads_rows`).
+
+    The last chunk of the others has the rows that are in no other chunk. It is left out if its filter is true for none
+    of the values, since it would be verified and published without a row.
+    """
+    chunking, schema = bound.contract.chunking, source.scan.schema
+    combinations: Iterable[Sequence[ex.LiteralValue | None]] = ()
+    if values is not None and chunking.by is ChunkingBy.PARTITION:
+        combinations = list_combinations(chunking, schema, values)
     files = [(each.location, each.size) for each in source.scan.files]
-    return plan_chunks(chunking, schema, values=values, files=files, most=most)
-
-
-def _read_combinations(
-    columns: tuple[str, ...], where: ex.Expression, source: PinnedSource, fetch: Fetcher, most: int
-) -> Iterator[tuple[ex.LiteralValue | None, ...]]:
-    """Each combination of the columns' values in the filtered rows, once for each file."""
-    kinds = [column_type(source.scan.schema, column) for column in columns]
-    narrow = source.select({*columns, *ex.columns_of(where)})
-    names = [str(index) for index in range(len(columns))]  # Arrow reads some names of columns as paths
-    for file in narrow.scan.files:
-        distinct: pa.Table | None = None
-        for batch in narrow.batches(file, fetch):
-            rows = filter_rows(batch, where)
-            arrays = [_column_as_numbers(rows, *each) for each in zip(columns, kinds, strict=True)]
-            table = pa.Table.from_arrays(arrays, names=names)
-            table = table if distinct is None else pa.concat_tables([distinct, table])
-            distinct = table.group_by(names).aggregate([])
-            # A wide limit: NaNs of several bit patterns, and both zeros, count apart here. `plan_chunks` checks `most`.
-            if distinct.num_rows > 2 * most + 16:
-                require_chunks(distinct.num_rows, most)
-        if distinct is None:
-            continue
-        for row in zip(*(each.to_pylist() for each in distinct.columns), strict=True):
-            yield tuple(
-                UUID(bytes=value) if value is not None and kind == PrimitiveType(Kind.UUID) else value
-                for value, kind in zip(row, kinds, strict=True)
-            )
-
-
-def _column_as_numbers(batch: pa.RecordBatch, column: str, kind: Type) -> Any:
-    """The column, with dates and times as numbers, since Python's dates end at the year 9999."""
-    array = decode_and_cast(batch, column, kind)
-    array_type: Any = arrow_type(kind)
-    if pa.types.is_date32(array_type):
-        return array.view(pa.int32())
-    if pa.types.is_temporal(array_type):
-        return array.view(pa.int64())
-    return array
+    most = bound.contract.limits.chunks
+    plan = plan_chunks(chunking, schema, values=combinations, files=files, most=most)
+    if values is None:
+        return plan
+    *others, last = plan
+    return plan if not others or has_rows(chunking, schema, values, last) else ChunkPlan(tuple(others))
 
 
 def claim_of(bound: BoundContract, source_schema: Schema) -> Claim:

@@ -12,19 +12,20 @@ from pvdm import Chunk, Committed, Coordinator, VerificationFailed
 from tests.support.steward.shop import ROWS, Shop, contract, shop_at, table_of
 
 TABLE = "sales.together"
+ORDERS = (*ROWS, (6, "2026-11-15", "Kiel"))
 SLEEPS_MAX = 100
 
 
 @pytest.fixture(scope="module")
 def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
-    with shop_at(tmp_path_factory.mktemp("shop")) as made:
+    with shop_at(tmp_path_factory.mktemp("shop"), ORDERS) as made:
         made.make(TABLE)
         made.protect(contract(TABLE, "atomicity: workload", "chunking:\n  by: partition\n  columns: [day]"))
         yield made
 
 
 def build_right(_spark: object, chunk: Chunk) -> pa.Table:
-    return table_of([row for row in ROWS if chunk.chunk_id == f"day={row[1]}"])
+    return table_of([row for row in ORDERS if chunk.chunk_id == f"day={row[1]}"])
 
 
 def test_a_run_ends_when_the_gate_refuses_one_of_the_chunks_that_it_waits_for(
@@ -39,7 +40,7 @@ def test_a_run_ends_when_the_gate_refuses_one_of_the_chunks_that_it_waits_for(
         real(seconds)
 
     def build(spark: object, chunk: Chunk) -> pa.Table:
-        if chunk.chunk_id == "day=~other":
+        if chunk.chunk_id == "day=2026-11-15":
             empty_lists(shop, "day=2026-11-14")
         return build_right(spark, chunk)
 
@@ -50,7 +51,7 @@ def test_a_run_ends_when_the_gate_refuses_one_of_the_chunks_that_it_waits_for(
         assert refused.error.details["chunk"] == "day=2026-11-14"
         repaired = coordinator.repair("together-1", build_right, reason="the lists were lost")
     assert isinstance(repaired, Committed), repaired
-    assert shop.visible_rows(TABLE) == sorted(ROWS, key=repr)
+    assert shop.visible_rows(TABLE) == sorted(ORDERS, key=repr)
 
 
 def empty_lists(shop: Shop, chunk_id: str) -> None:

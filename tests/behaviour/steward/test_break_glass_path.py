@@ -11,7 +11,7 @@ import pytest
 from pvdm.api.work import AttemptView
 from pvdm.client import StewardClient
 from pvdm.durable.outcome import VerificationFailed
-from pvdm.durable.run import publish_override
+from pvdm.durable.override import publish_override
 from pvdm.errors import ConflictError, InputError, NotAllowedError, PvdmError, VerificationError
 from pvdm.lake.paths import parse_location
 from pvdm.lake.read.entries import live_entries

@@ -13,6 +13,8 @@ from pvdm.ledger import Unit
 from pvdm.ledger.record.tokens import Grant
 from pvdm.ledger.work import attempts, nonces, workloads
 from pvdm.ledger.work.attempts import Attempt
+from pvdm.ledger.work.plannings import Planning
+from pvdm.ledger.work.workloads import Workload
 from pvdm.model.contract import BoundContract
 from pvdm.model.role import Role
 from pvdm.model.states import AttemptState, WorkloadState
@@ -22,30 +24,35 @@ from tests.support import fault
 from tests.support.gate.approvals import reason_of
 from tests.support.ledger.databases import memory_folder
 from tests.support.steward.notary import attempt_token
-from tests.support.steward.pipeline import BY_DAY, RAW, REASON, ROWS, Line, contract, line_at
+from tests.support.steward.pipeline import (
+    BY_DAY_AND_NONE,
+    DAY_CHUNKS,
+    RAW,
+    REASON,
+    ROWS,
+    Line,
+    contract,
+    line_at,
+    without_jobs,
+)
 
 BY_PARAMETER = contract("parameters:\n  day: {type: date}", where="day = ${day}")
 TARGET = "sales.orders"
 
 
-def stop_jobs(line: Line) -> Line:
-    """Stop the Steward's jobs: these tests look only at the steps before verification."""
-    line.notary.jobs.stop()
-    return line
-
-
 @pytest.fixture
 def line() -> Iterator[Line]:
+    """These tests look only at the steps before verification."""
     with memory_folder() as folder, line_at(folder) as made:
-        yield stop_jobs(made)
+        yield without_jobs(made)
 
 
 @pytest.fixture(scope="module")
 def shared_line() -> Iterator[Line]:
     """One line for all tests of refusals, which change nothing: `sales.orders` by day, with one workload."""
     with memory_folder() as folder, line_at(folder) as made:
-        made.protect(contract(BY_DAY))
-        service(stop_jobs(made)).open(producer(made), "run-1", TARGET, {})
+        made.protect(contract(BY_DAY_AND_NONE))
+        open_now(without_jobs(made))
         yield made
 
 
@@ -57,10 +64,19 @@ def service(line: Line) -> Workloads:
     return line.notary.workloads
 
 
+def open_now(line: Line, workload_id: str = "run-1", **parameters: str) -> Workload:
+    """Open a workload; its plan is made by the first call."""
+    wanted = (producer(line), workload_id, TARGET, parameters)
+    found = service(line).open(*wanted)
+    found = service(line).open(*wanted) if isinstance(found, Planning) else found
+    assert isinstance(found, Workload)
+    return found
+
+
 def open_workload(line: Line, text: str | None = None, workload_id: str = "run-1") -> str:
     """Protect the table and open a workload; returns the id of its first chunk."""
     line.protect(text or contract())
-    service(line).open(producer(line), workload_id, TARGET, {})
+    open_now(line, workload_id)
     return service(line).list_chunks(producer(line), workload_id, after=0, count=1)[0].definition.chunk_id
 
 
@@ -104,23 +120,23 @@ def refusal_of(call: Callable[[], object], kind: type[PvdmError] = InputError) -
 
 
 def test_a_workload_pins_the_source_and_fixes_the_plan(line: Line) -> None:
-    line.protect(contract(BY_DAY))
-    found = service(line).open(producer(line), "run-1", TARGET, {})
+    line.protect(contract(BY_DAY_AND_NONE))
+    found = open_now(line)
     source = line.scene.table_state(levels=RAW)
     assert found.state is WorkloadState.OPEN
     assert found.opening.contract_hash == line.scene.contract_of()
     assert found.opening.source == source.row.table_uuid
     assert found.source_snapshot_id == str(source.metadata.current_snapshot_id)
     planned = service(line).list_chunks(producer(line), "run-1", after=0, count=10)
-    assert [chunk.chunk_id for chunk, _ in planned] == ["day=2026-11-13", "day=2026-11-14", "day=~other"]
+    assert [chunk.chunk_id for chunk, _ in planned] == list(DAY_CHUNKS)
 
 
 def test_opening_again_changes_nothing_even_if_the_source_has_moved(line: Line) -> None:
     line.protect()
-    first = service(line).open(producer(line), "run-1", TARGET, {})
+    first = open_now(line)
     line.write(ROWS[:1])
     assert service(line).open(producer(line), "run-1", TARGET, {}) == first
-    later = service(line).open(producer(line), "run-2", TARGET, {})
+    later = open_now(line, "run-2")
     assert later.source_snapshot_id != first.source_snapshot_id
 
 
@@ -129,7 +145,7 @@ def test_two_openings_at_once_make_one_workload(line: Line) -> None:
     found: list[object] = []
 
     def work() -> None:
-        found.append(service(line).open(producer(line), "run-1", TARGET, {}))
+        found.append(open_now(line))
 
     threads = [threading.Thread(target=work) for _ in range(4)]
     for thread in threads:
@@ -148,7 +164,7 @@ def test_the_same_id_with_other_parameters_is_refused(line: Line) -> None:
 
 def test_the_contract_is_bound_to_the_workloads_parameters(line: Line) -> None:
     line.protect(BY_PARAMETER)
-    found = service(line).open(producer(line), "run-1", TARGET, {"day": "2026-11-13"})
+    found = open_now(line, day="2026-11-13")
     with line.notary.ledger.read() as unit:
         assert bound_contract(unit, found).parameters == (("day", "2026-11-13"),)
 
@@ -203,7 +219,7 @@ def test_a_producer_of_another_domain_cannot_open_a_workload(shared_line: Line) 
 def test_a_workload_of_an_earlier_contract_goes_no_further(line: Line) -> None:
     open_workload(line)
     before = open_attempt(line)
-    line.scene.migrate(line.scene.migration([], contract=contract(BY_DAY)))
+    line.scene.migrate(line.scene.migration([], contract=contract(BY_DAY_AND_NONE)))
     staged = lambda: service(line).end_staging(producer(line), before.attempt_id)  # noqa: E731
     assert refusal_of(staged, NotAllowedError) == "contract_moved"
     abort(line, before)
@@ -278,7 +294,7 @@ def test_a_chunk_that_is_not_in_the_plan_gets_no_attempt(shared_line: Line) -> N
 
 def test_a_producer_of_another_domain_gets_no_attempt(shared_line: Line) -> None:
     grant = producer(shared_line, "risk")
-    call = lambda: service(shared_line).next_attempt(grant, "run-1", "day=~other", REASON)  # noqa: E731
+    call = lambda: service(shared_line).next_attempt(grant, "run-1", DAY_CHUNKS[2], REASON)  # noqa: E731
     assert refusal_of(call, NotAllowedError) == "domain_wrong"
 
 
@@ -311,8 +327,8 @@ def test_staging_of_an_aborted_attempt_cannot_be_ended(line: Line) -> None:
 
 
 def test_a_token_for_one_attempt_ends_only_the_staging_of_that_attempt(line: Line) -> None:
-    chunk_id = open_workload(line, contract(BY_DAY))
-    first, second = open_attempt(line, chunk_id), open_attempt(line, "day=~other")
+    chunk_id = open_workload(line, contract(BY_DAY_AND_NONE))
+    first, second = open_attempt(line, chunk_id), open_attempt(line, DAY_CHUNKS[2])
     _, own = attempt_token(line.notary.access, producer(line), first.attempt_id)
     call = lambda: service(line).end_staging(own, second.attempt_id)  # noqa: E731
     assert refusal_of(call, NotAllowedError) == "token_of_other_attempt"
@@ -341,8 +357,8 @@ def test_nothing_is_written_to_the_branch_after_staging_has_ended(line: Line) ->
 
 
 def test_an_abandoned_workload_rolls_its_live_attempts_back_and_opens_no_more(line: Line) -> None:
-    first = open_workload(line, contract(BY_DAY))
-    staging, verifying, done = (open_attempt(line, each) for each in (first, "day=2026-11-14", "day=~other"))
+    first = open_workload(line, contract(BY_DAY_AND_NONE))
+    staging, verifying, done = (open_attempt(line, each) for each in (first, DAY_CHUNKS[1], DAY_CHUNKS[2]))
     service(line).end_staging(producer(line), verifying.attempt_id)
     publish(line, service(line).end_staging(producer(line), done.attempt_id))
     for _ in range(2):
@@ -364,13 +380,13 @@ def test_an_operator_of_another_domain_cannot_abandon_a_workload(shared_line: Li
 
 
 def test_chunks_come_in_pages_with_the_last_attempt_at_each(line: Line) -> None:
-    first = open_workload(line, contract(BY_DAY))
+    first = open_workload(line, contract(BY_DAY_AND_NONE))
     abort(line, open_attempt(line, first))
     second = open_attempt(line, first)
     found = service(line).list_chunks(producer(line), "run-1", after=0, count=2)
     assert [last and last.attempt_id for _, last in found] == [second.attempt_id, None]
     rest = service(line).list_chunks(producer(line), "run-1", after=2, count=2)
-    assert [chunk.chunk_id for chunk, _ in rest] == ["day=~other"]
+    assert [chunk.chunk_id for chunk, _ in rest] == [DAY_CHUNKS[2]]
     assert service(line).list_chunks(producer(line), "run-1", after=3, count=2) == []
 
 
@@ -385,7 +401,7 @@ def test_a_producer_of_another_domain_cannot_read_the_plan(shared_line: Line) ->
 
 def test_a_branch_is_taken_over_as_one_chunk(line: Line) -> None:
     line.write(ROWS[:1], TARGET)
-    line.protect(contract(BY_DAY))
+    line.protect(contract(BY_DAY_AND_NONE))
     line.write(ROWS, TARGET, "wap")
     found = service(line).adopt(producer(line), "run-1", TARGET, "wap", {})
     head = line.scene.table_state().metadata.refs["wap"].snapshot_id

@@ -24,7 +24,7 @@ from tests.support.gate.approvals import reason_of
 from tests.support.ledger.databases import memory_folder
 from tests.support.steward.http import bearer
 from tests.support.steward.leases import open_attempt
-from tests.support.steward.pipeline import BY_DAY, REASON, Line, contract, line_at
+from tests.support.steward.pipeline import BY_DAY_AND_NONE, DAY_CHUNKS, REASON, Line, contract, line_at, without_jobs
 from tests.support.waiting import wait_for_jobs
 
 PROMPTLY = 10.0
@@ -33,8 +33,8 @@ PROMPTLY = 10.0
 @pytest.fixture
 def line() -> Iterator[Line]:
     with memory_folder() as folder, line_at(folder) as made:
-        made.notary.jobs.stop()
-        made.protect(contract(BY_DAY))
+        without_jobs(made)
+        made.protect(contract(BY_DAY_AND_NONE))
         yield made
 
 
@@ -51,7 +51,7 @@ def test_a_workload_is_opened_listed_and_attempted(line: Line, producer: Steward
     # Lists do not ask each source for its newest snapshot.
     assert producer.workloads() == (opened.model_copy(update={"source_newest_snapshot_id": None}),)
     first, *_ = producer.chunks("run-1")
-    assert (first.where, first.files, first.attempt) == ("day = '2026-11-13'", None, None)
+    assert (first.where, first.files, first.attempt) == ("day < '2026-11-14'", None, None)
     attempt = open_attempt(producer, "run-1", first.chunk_id, REASON)
     assert (attempt.table, attempt.target_branch, attempt.state) == ("sales.orders", "main", AttemptState.STAGING)
     assert producer.chunks("run-1", limit=1)[0].attempt == attempt
@@ -62,9 +62,9 @@ def test_after_a_lost_answer_the_same_request_gives_the_live_attempt_or_the_same
     producer: StewardClient,
 ) -> None:
     producer.open_workload("run-1", "sales.orders", {})
-    attempt = open_attempt(producer, "run-1", "day=~other", REASON)
+    attempt = open_attempt(producer, "run-1", DAY_CHUNKS[2], REASON)
     with pytest.raises(ConflictError) as caught:
-        open_attempt(producer, "run-1", "day=~other", REASON)
+        open_attempt(producer, "run-1", DAY_CHUNKS[2], REASON)
     assert caught.value.details["attempt_id"] == attempt.attempt_id
     staged = producer.staged(attempt.attempt_id)
     assert (staged.state, producer.staged(attempt.attempt_id)) == (AttemptState.VERIFYING, staged)

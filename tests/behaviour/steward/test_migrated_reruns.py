@@ -53,7 +53,9 @@ def adopt(bench: Bench, branch: str = "mine", **parameters: str) -> Attempt:
 
 
 def open_again(bench: Bench, workload_id: str, **parameters: str) -> Workload:
-    return bench.workloads.open(producer(bench), workload_id, "sales.sums", parameters)
+    found = bench.workloads.open(producer(bench), workload_id, "sales.sums", parameters)
+    assert isinstance(found, Workload)
+    return found
 
 
 def test_a_branch_that_was_published_before_the_migration_is_answered_as_published(bench: Bench) -> None:

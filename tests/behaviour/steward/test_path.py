@@ -25,7 +25,17 @@ from tests.support import fault
 from tests.support.ledger.databases import memory_folder
 from tests.support.ledger.rows import receipts_of
 from tests.support.steward.leases import abort_attempt, open_attempt
-from tests.support.steward.pipeline import BY_DAY, REASON, ROWS, Line, Row, contract, line_at, table_of
+from tests.support.steward.pipeline import (
+    BY_DAY_AND_NONE,
+    DAY_CHUNKS,
+    REASON,
+    ROWS,
+    Line,
+    Row,
+    contract,
+    line_at,
+    table_of,
+)
 from tests.support.stores.places import ON_S3, file_at, location_of, stores
 from tests.support.waiting import wait_for_jobs
 
@@ -127,24 +137,24 @@ def test_after_a_fail_another_attempt_publishes(line: Line, producer: StewardCli
 
 
 def test_chunks_are_published_one_by_one_and_an_empty_one_too(line: Line, producer: StewardClient) -> None:
-    line.protect(contract(BY_DAY))
-    first = run_attempt(line, producer, ROWS[:2], chunk_id="day=2026-11-13")
+    line.protect(contract(BY_DAY_AND_NONE))
+    first = run_attempt(line, producer, ROWS[:2], chunk_id=DAY_CHUNKS[0])
     assert (first.state, consumer_rows(line)) == (AttemptState.COMMITTED, sorted(ROWS[:2]))
-    assert run_attempt(line, producer, ROWS[2:], chunk_id="day=2026-11-14").state is AttemptState.COMMITTED
-    assert run_attempt(line, producer, (), chunk_id="day=~other").state is AttemptState.COMMITTED
+    assert run_attempt(line, producer, ROWS[2:], chunk_id=DAY_CHUNKS[1]).state is AttemptState.COMMITTED
+    assert run_attempt(line, producer, (), chunk_id=DAY_CHUNKS[2]).state is AttemptState.COMMITTED
     assert consumer_rows(line) == sorted(ROWS)
     assert producer.workload("run-1").workload.state is WorkloadState.COMPLETE
 
 
 def test_all_chunks_of_an_atomic_workload_become_visible_at_once(line: Line, producer: StewardClient) -> None:
-    line.protect(contract(BY_DAY, "atomicity: workload"))
+    line.protect(contract(BY_DAY_AND_NONE, "atomicity: workload"))
     waiting = [
-        run_attempt(line, producer, ROWS[:2], chunk_id="day=2026-11-13"),
-        run_attempt(line, producer, (), chunk_id="day=~other"),
+        run_attempt(line, producer, ROWS[:2], chunk_id=DAY_CHUNKS[0]),
+        run_attempt(line, producer, (), chunk_id=DAY_CHUNKS[2]),
     ]
     assert [(each.state, each.waiting) for each in waiting] == [(AttemptState.COMMITTING, True)] * 2
     assert consumer_rows(line) == []
-    last = run_attempt(line, producer, ROWS[2:], chunk_id="day=2026-11-14")
+    last = run_attempt(line, producer, ROWS[2:], chunk_id=DAY_CHUNKS[1])
     assert (last.state, last.waiting, consumer_rows(line)) == (AttemptState.COMMITTED, False, sorted(ROWS))
     assert {producer.attempt(each.attempt_id).snapshot_id for each in waiting} == {last.snapshot_id}
 

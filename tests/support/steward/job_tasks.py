@@ -31,7 +31,7 @@ class JobTasks:
 
     def jobs(self, *, threads: int, **options: float) -> Jobs:
         """The Steward's jobs with these tasks."""
-        tasks = Tasks(self._verify, self._publish, self._dispose, self._settle)
+        tasks = Tasks(self._verify, self._publish, self._dispose, self._settle, self._plan)
         notary = self.stand.notary
         return Jobs(
             notary.ledger, notary.clock, tasks, changed=self.changed_attempts.append, threads=threads, **options
@@ -47,6 +47,9 @@ class JobTasks:
 
     def _dispose(self, attempt_id: str) -> None:
         self.calls_made.append(("dispose", attempt_id))
+
+    def _plan(self, workload_id: str) -> None:
+        self.calls_made.append(("plan", workload_id))
 
     def _settle(self) -> None:
         self.calls_made.append(("settle", None))

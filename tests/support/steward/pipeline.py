@@ -52,6 +52,8 @@ def contract(*more: str, operation: str = "append", **boundary: str) -> str:
     )
 
 
+BY_DAY_AND_NONE = "chunking:\n  by: range\n  column: day\n  bounds: ['2026-11-14', '2026-11-15']"
+DAY_CHUNKS = ("day=(,2026-11-14)", "day=[2026-11-14,2026-11-15)", "day=[2026-11-15,)")  # there are no rows in the last
 BY_DAY = "chunking:\n  by: partition\n  columns: [day]"
 
 
@@ -148,6 +150,14 @@ class Line:
         token: AccessToken,
     ) -> Destination:
         return Destination(self.url, table, branch, prefix, workload_id, chunk_id, attempt_id, token, Operation.APPEND)
+
+
+def without_jobs(line: Line) -> Line:
+    """Stop the Steward's jobs. Plans are then made by the calls that need them."""
+    line.notary.jobs.stop()
+    planner = line.notary.workloads.planner
+    planner.begin = planner.run
+    return line
 
 
 @contextlib.contextmanager

@@ -221,7 +221,7 @@ class Disk:
 
 
 @contextlib.contextmanager
-def shop_at(folder: Path) -> Iterator[Shop]:
+def shop_at(folder: Path, rows: Sequence[Row] = ROWS) -> Iterator[Shop]:
     """An embedded Steward in this folder, with rows in `raw.orders` and the empty namespace `sales`."""
     key = folder / "tom.pem"
     create_key_pair(key)
@@ -231,5 +231,5 @@ def shop_at(folder: Path) -> Iterator[Shop]:
         shop.space("raw")
         shop.space("sales")
         shop.make("raw.orders")
-        shop.write(ROWS)
+        shop.write(rows)
         yield shop

@@ -35,6 +35,7 @@ from pvdm.steward.pipeline.break_glass import OverrideStaging
 from pvdm.steward.pipeline.proposals import read_verified
 from pvdm.steward.pipeline.verification import Verification
 from pvdm.steward.work.opening import Queue, Workloads
+from pvdm.steward.work.planning import Planner
 from pvdm.steward.work.sources import Sources
 from pvdm.trust.statement import read_unchecked
 from pvdm.verify.fetch import Files
@@ -126,13 +127,22 @@ class Bench:
         self.files = Files()
         self.vault = Vault(self.folder / "vault")
         self.sources = Sources(notary.ledger, notary.catalog, self.files)
+        self.planner = Planner(
+            notary.ledger,
+            notary.clock,
+            self.sources,
+            self.files,
+            epoch=lambda: notary.keys.epoch_for(None),
+            begin=lambda _: None,
+        )
+        self.planner.begin = self.planner.run  # there are no jobs, so the call that begins a plan makes it
         self.workloads = Workloads(
             notary.ledger,
             notary.clock,
             notary.catalog,
             self.sources,
             Queue(lambda _: None, lambda _: None, lambda _: None),
-            epoch=lambda: notary.keys.epoch_for(None),
+            planner=self.planner,
             files=self.files,
             spark_extraction=None if notary.spark is None else notary.spark.extraction,
         )

@@ -16,9 +16,9 @@ from pvdm.model.contract import BoundContract
 from pvdm.model.projection import ProjectionName
 from pvdm.model.schema import DecimalType, Field, Kind, PrimitiveType, Schema
 from pvdm.verify.intent import digest_plan, files_of_chunk, require_mapping
-from pvdm.verify.planning import plan_workload
 from tests.support.lake.scans import KEYS, Lake, fetch, identity_spec, pinned, table_of, to_doc
 from tests.support.verify.intents import digest_intent
+from tests.support.verify.plans import plan_with_rows
 from tests.unit.contract.examples import contract_with
 
 LONG, INT, STRING = (PrimitiveType(kind) for kind in (Kind.LONG, Kind.INT, Kind.STRING))
@@ -133,7 +133,7 @@ def test_a_chunk_of_files_has_these_files(tmp_path: Path) -> None:
     lake = lake_at(tmp_path, [{"id": 1}], [{"id": 2}])
     source = pinned(lake)
     contract = bound_contract(("chunking", {"by": "files", "max-size": 1}))
-    first, second = plan_workload(contract, source, fetch)
+    first, second = plan_with_rows(contract, source, fetch)
     locations = [[file.location for file in files_of_chunk(contract, source, each)] for each in (first, second)]
     assert sorted(locations) == [[file.location] for file in source.scan.files]
     with pytest.raises(InputError) as caught:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,11 @@ from pvdm.errors import InputError
 from pvdm.model.chunk import ChunkPlan
 from pvdm.model.filter.claim import Claim, ClaimValue
 from pvdm.model.schema import DecimalType, Field, FixedType, Kind, PrimitiveType, Schema
-from pvdm.verify.planning import claim_of, plan_workload
+from pvdm.verify.planning import claim_of
 from tests.support.claims import overlap
 from tests.support.for_each import for_each
 from tests.support.lake.scans import Lake, fetch, pinned, table_of, to_doc
+from tests.support.verify.plans import plan_with_rows
 from tests.unit.contract.examples import contract_with
 
 DATE = PrimitiveType(Kind.DATE)
@@ -36,11 +38,12 @@ COLUMNS = Schema(
 def plan_source(
     folder: Path, rows: list[list[dict[str, Any]]], chunking: dict[str, Any], where: str = "true", **limits: int
 ) -> ChunkPlan:
+    folder.mkdir(exist_ok=True)
     lake = Lake(folder, (to_doc(COLUMNS),))
     for each in rows:
         lake.data(table_of(COLUMNS, each))
     bound = contract_with(("chunking", chunking), ("boundary/where", where), ("limits", limits)).bind({})
-    return plan_workload(bound, pinned(lake), fetch)
+    return plan_with_rows(bound, pinned(lake), fetch)
 
 
 def chunk_ids(found: ChunkPlan) -> list[str]:
@@ -54,7 +57,7 @@ def test_chunks_by_values_have_the_values_of_the_filtered_rows(tmp_path: Path) -
         [{"id": 3, "s": None}, {"id": 9, "s": "unseen"}],
     ]
     found = plan_source(tmp_path, rows, {"by": "partition", "columns": ["s"]}, "id < 9")
-    assert chunk_ids(found) == ["s=a", "s=b", "s=~null", "s=~other"]
+    assert chunk_ids(found) == ["s=a", "s=b", "s=~null"]
 
 
 @pytest.mark.usefixtures("kernel")
@@ -71,15 +74,32 @@ def test_more_values_than_chunks_are_refused(tmp_path: Path) -> None:
     assert caught.value.reason == "chunks_too_many"
 
 
-@pytest.mark.parametrize("chunking", [{"by": "none"}, {"by": "files", "max-size": 1}, None])
-def test_chunking_by_none_files_or_range_reads_no_files(tmp_path: Path, chunking: dict[str, Any] | None) -> None:
+@pytest.mark.usefixtures("kernel")
+def test_the_last_chunk_by_values_is_there_only_for_rows_without_a_literal_or_without_any_row(tmp_path: Path) -> None:
+    chunking: dict[str, Any] = {"by": "partition", "columns": ["f"]}
+    infinite: list[list[dict[str, Any]]] = [[{"f": 1.5}, {"f": math.inf}]]
+    assert chunk_ids(plan_source(tmp_path / "finite", [[{"f": 1.5}, {"f": math.nan}]], chunking)) == ["f=1.5", "f=~nan"]
+    assert chunk_ids(plan_source(tmp_path / "infinite", infinite, chunking)) == ["f=1.5", "f=~other"]
+    assert chunk_ids(plan_source(tmp_path / "filtered", infinite, chunking, "f < 2.0")) == ["f=1.5"]
+    assert chunk_ids(plan_source(tmp_path / "empty", [[{"f": 1.5}]], chunking, "f < 1.0")) == ["f=~other"]
+
+
+@pytest.mark.usefixtures("kernel")
+def test_chunking_by_range_has_a_chunk_for_null_if_a_filtered_row_has_null(tmp_path: Path) -> None:
+    chunking = {"by": "range", "column": "id", "bounds": [5]}
+    rows: list[list[dict[str, Any]]] = [[{"id": 1}], [{"id": None, "s": "a"}]]
+    assert chunk_ids(plan_source(tmp_path / "some", rows, chunking)) == ["id=(,5)", "id=[5,)", "id=~null"]
+    assert chunk_ids(plan_source(tmp_path / "none", rows, chunking, "s is null")) == ["id=(,5)", "id=[5,)"]
+
+
+@pytest.mark.parametrize("chunking", [{"by": "none"}, {"by": "files", "max-size": 1}])
+def test_chunking_by_none_or_by_files_reads_no_files(tmp_path: Path, chunking: dict[str, Any]) -> None:
     lake = Lake(tmp_path, (to_doc(COLUMNS),))
     locations = [lake.data(table_of(COLUMNS, [{"id": at}])) for at in (1, 2)]
     for location in locations:
         Path(location.removeprefix("file://")).unlink()
-    chunking = chunking or {"by": "range", "column": "id", "bounds": [5]}
-    found = plan_workload(contract_with(("chunking", chunking)).bind({}), pinned(lake), fetch)
-    assert len(found.chunks) == {"none": 1, "files": 2, "range": 3}[chunking["by"]]
+    found = plan_with_rows(contract_with(("chunking", chunking)).bind({}), pinned(lake), fetch)
+    assert len(found.chunks) == {"none": 1, "files": 2}[chunking["by"]]
 
 
 def claim_by(column: str | None, where: str, parameters: Mapping[str, str] | None = None) -> Claim:

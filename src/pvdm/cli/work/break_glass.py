@@ -139,7 +139,7 @@ def break_glass_publish(*, override_id: str, service: Service) -> None:
       pvdm break-glass publish 5f0c…e1 --json | jq .outcome
     """
     from pvdm.durable.outcome import Committed, PublicationTime, ignore_progress
-    from pvdm.durable.run import publish_override
+    from pvdm.durable.override import publish_override
 
     watch = ignore_progress if wants_json() else watch_steps()
     with service.connect() as client:

@@ -13,6 +13,7 @@ from pvdm.cli.common.commands import wants_json
 from pvdm.cli.common.options import Service, option_group, parse_pairs
 from pvdm.cli.common.output import output_to_stderr
 from pvdm.cli.common.screen import ALERT, Line, notice, say, say_error, say_json, say_lines, say_on_stderr
+from pvdm.durable.parallel import PARALLEL_MAX
 from pvdm.errors import Code
 from pvdm.model.printable import counted
 
@@ -34,6 +35,7 @@ class Job:
     master: str | None
     conf: tuple[str, ...]
     take_over: bool = False
+    parallel: int = 1
 
     def load_build(self) -> Build | None:
         """The producer's function; None if the contract's filter and mapping are the job."""
@@ -90,6 +92,14 @@ job_options = option_group(
     click.option("--small", is_flag=True, help="Without Spark: the job returns Arrow tables."),
     click.option("--master", metavar="URL", help="Spark's master, such as local[4].  [default: Spark's own]"),
     click.option("--conf", multiple=True, metavar="KEY=VALUE", help="A setting of Spark; may be repeated."),
+    click.option(
+        "--parallel",
+        type=click.IntRange(1, PARALLEL_MAX),
+        default=1,
+        show_default=True,
+        metavar="N",
+        help="Work on N chunks at a time. The job is called from N threads.",
+    ),
     click.option("--take-over", is_flag=True, help="End the lease of another run of this workload."),
 )
 param_option = click.option(
@@ -130,6 +140,7 @@ def open_coordinator(
             max_chunks=max_chunks,
             workload_timeout=workload_timeout,
             take_over=job.take_over,
+            parallel=job.parallel,
             watch=watch,
         )
         with coordinator as opened:
@@ -149,7 +160,8 @@ def watch_steps() -> Watch:
         nonlocal last_line
         if step.note is not None:
             notice(step.note)
-        line = f"[{step.done}/{step.total}] chunk {step.chunk_id}: {step.activity.value}"
+        what = f"chunk {step.chunk_id}: " if step.chunk_id else ""
+        line = f"[{step.done}/{step.total}] {what}{step.activity.value}"
         line += f" (attempt {step.attempt})" if (step.attempt or 1) > 1 else ""
         line += f": {step.problem}" if step.problem else ""
         if line != last_line:

@@ -12,7 +12,7 @@ from pvdm.cli.common.commands import wants_json
 from pvdm.cli.common.options import Service, option_group
 from pvdm.cli.common.screen import notice
 from pvdm.cli.common.times import DURATION_TYPE, MICROS_PER_SECOND
-from pvdm.cli.work.jobs import Job, job_output, open_coordinator
+from pvdm.cli.work.jobs import Job, job_output, open_coordinator, watch_steps
 
 if TYPE_CHECKING:
     from pvdm.durable.outcome import Outcome
@@ -97,6 +97,7 @@ def run_in_segments(
     workload_timeout: float | None,
 ) -> Outcome:
     """Open the workload, and run it in processes that each live for the time of a segment."""
+    from pvdm.durable.outcome import ignore_progress, planning_watch
     from pvdm.durable.segment import Segment
     from pvdm.durable.supervisor import Supervisor
 
@@ -105,9 +106,9 @@ def run_in_segments(
     job.load_build()  # as early, so that a misspelled name is not reported five times
     with service.connect() as client:
         patient = client.with_patience()
-        patient.open_workload(
-            workload_id, table, parameters, None if workload_timeout is None else int(workload_timeout)
-        )
+        timeout = None if workload_timeout is None else int(workload_timeout)
+        watch = ignore_progress if wants_json() else watch_steps()
+        patient.open_workload(workload_id, table, parameters, timeout, watch=planning_watch(watch))
         segment = SegmentOfCommand(workload_id, service, job, times, json=wants_json())
         notify = (lambda _text: None) if wants_json() else notice
         return Supervisor(patient, workload_id, segment, segment_timeout=seconds, notify=notify).run()

@@ -117,6 +117,28 @@ CREATE TABLE pending_deletes (
 	PRIMARY KEY (name)
 )
 --;
+CREATE TABLE plannings (
+	workload_id TEXT NOT NULL,
+	contract_hash TEXT NOT NULL,
+	table_uuid TEXT NOT NULL,
+	source TEXT NOT NULL,
+	source_snapshot_id TEXT NOT NULL,
+	parameters TEXT NOT NULL,
+	atomicity TEXT NOT NULL,
+	domain TEXT NOT NULL,
+	newer_columns TEXT NOT NULL,
+	timeout_seconds BIGINT,
+	files BIGINT NOT NULL,
+	files_read BIGINT NOT NULL,
+	found BYTEA NOT NULL,
+	error TEXT,
+	at_micros BIGINT NOT NULL CONSTRAINT at_micros_not_negative CHECK (at_micros >= 0),
+	PRIMARY KEY (workload_id),
+	CONSTRAINT atomicity_known CHECK (atomicity IN ('chunk', 'workload')),
+	CONSTRAINT contract_hash_hex CHECK (contract_hash ~ '^[0-9a-f]{64}$'),
+	CONSTRAINT files_read_counted CHECK (files_read BETWEEN 0 AND files)
+)
+--;
 CREATE TABLE restores (
 	restore_id BIGINT NOT NULL,
 	operator TEXT NOT NULL,
@@ -844,6 +866,25 @@ EXECUTE FUNCTION pvdm_refuse('rows of pending_deletes never change')
 CREATE TRIGGER pending_deletes_no_truncate BEFORE TRUNCATE ON pending_deletes
 FOR EACH STATEMENT
 EXECUTE FUNCTION pvdm_refuse('rows of pending_deletes are never deleted')
+--;
+CREATE TRIGGER plannings_fixed BEFORE UPDATE ON plannings
+FOR EACH ROW
+WHEN (NEW.workload_id IS DISTINCT FROM OLD.workload_id
+    OR NEW.contract_hash IS DISTINCT FROM OLD.contract_hash
+    OR NEW.table_uuid IS DISTINCT FROM OLD.table_uuid
+    OR NEW.source IS DISTINCT FROM OLD.source
+    OR NEW.source_snapshot_id IS DISTINCT FROM OLD.source_snapshot_id
+    OR NEW.parameters IS DISTINCT FROM OLD.parameters
+    OR NEW.atomicity IS DISTINCT FROM OLD.atomicity
+    OR NEW.domain IS DISTINCT FROM OLD.domain
+    OR NEW.newer_columns IS DISTINCT FROM OLD.newer_columns
+    OR NEW.timeout_seconds IS DISTINCT FROM OLD.timeout_seconds
+    OR NEW.files IS DISTINCT FROM OLD.files)
+EXECUTE FUNCTION pvdm_refuse('only files_read, found, error, at_micros of plannings change')
+--;
+CREATE TRIGGER plannings_no_truncate BEFORE TRUNCATE ON plannings
+FOR EACH STATEMENT
+EXECUTE FUNCTION pvdm_refuse('rows of plannings are never deleted')
 --;
 CREATE TRIGGER restores_no_delete BEFORE DELETE ON restores
 FOR EACH ROW

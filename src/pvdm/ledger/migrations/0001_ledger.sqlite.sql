@@ -127,6 +127,29 @@ CREATE TABLE pending_deletes (
 )
  STRICT
 --;
+CREATE TABLE plannings (
+	workload_id TEXT NOT NULL,
+	contract_hash TEXT NOT NULL,
+	table_uuid TEXT NOT NULL,
+	source TEXT NOT NULL,
+	source_snapshot_id TEXT NOT NULL,
+	parameters TEXT NOT NULL,
+	atomicity TEXT NOT NULL,
+	domain TEXT NOT NULL,
+	newer_columns TEXT NOT NULL,
+	timeout_seconds INTEGER,
+	files INTEGER NOT NULL,
+	files_read INTEGER NOT NULL,
+	found BLOB NOT NULL,
+	error TEXT,
+	at_micros INTEGER NOT NULL CONSTRAINT at_micros_not_negative CHECK (at_micros >= 0),
+	PRIMARY KEY (workload_id),
+	CONSTRAINT atomicity_known CHECK (atomicity IN ('chunk', 'workload')),
+	CONSTRAINT contract_hash_hex CHECK (length(contract_hash) = 64 AND contract_hash NOT GLOB '*[^0-9a-f]*'),
+	CONSTRAINT files_read_counted CHECK (files_read BETWEEN 0 AND files)
+)
+ STRICT
+--;
 CREATE TABLE restores (
 	restore_id INTEGER NOT NULL,
 	operator TEXT NOT NULL,
@@ -847,6 +870,22 @@ END
 CREATE TRIGGER pending_deletes_no_update BEFORE UPDATE ON pending_deletes
 BEGIN
     SELECT RAISE(ABORT, 'pvdm rule: rows of pending_deletes never change');
+END
+--;
+CREATE TRIGGER plannings_fixed BEFORE UPDATE ON plannings
+WHEN NEW.workload_id IS NOT OLD.workload_id
+    OR NEW.contract_hash IS NOT OLD.contract_hash
+    OR NEW.table_uuid IS NOT OLD.table_uuid
+    OR NEW.source IS NOT OLD.source
+    OR NEW.source_snapshot_id IS NOT OLD.source_snapshot_id
+    OR NEW.parameters IS NOT OLD.parameters
+    OR NEW.atomicity IS NOT OLD.atomicity
+    OR NEW.domain IS NOT OLD.domain
+    OR NEW.newer_columns IS NOT OLD.newer_columns
+    OR NEW.timeout_seconds IS NOT OLD.timeout_seconds
+    OR NEW.files IS NOT OLD.files
+BEGIN
+    SELECT RAISE(ABORT, 'pvdm rule: only files_read, found, error, at_micros of plannings change');
 END
 --;
 CREATE TRIGGER restores_no_delete BEFORE DELETE ON restores

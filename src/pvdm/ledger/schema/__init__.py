@@ -40,9 +40,9 @@ def number_column(name: str, *items: Any, nullable: bool = False, changes: bool 
     return Column(name, big_integer(), *items, nullable=nullable, info={"changes": changes}, **options)
 
 
-def bytes_column(name: str, *, nullable: bool = False) -> Column[bytes]:
-    """A column of bytes, not nullable by default."""
-    return Column(name, LargeBinary(), nullable=nullable)
+def bytes_column(name: str, *, nullable: bool = False, changes: bool = False) -> Column[bytes]:
+    """A column of bytes, not nullable by default. With `changes`, its value may change after the row was inserted."""
+    return Column(name, LargeBinary(), nullable=nullable, info={"changes": changes})
 
 
 def time_column() -> Column[int]:

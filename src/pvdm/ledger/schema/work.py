@@ -40,6 +40,27 @@ workloads: Final = schema.table(
     Index("workloads_domain", "domain"),
 )
 
+# Plans in the making: of workloads that become open when all `files` of the source have been read. `found` are the
+# values of the first `files_read` files; `error` is why there is no plan. Neither is in the step log.
+plannings: Final = schema.table(
+    "plannings",
+    schema.text_column("workload_id", primary_key=True),
+    *schema.text_columns("contract_hash", "table_uuid", "source"),
+    schema.text_column("source_snapshot_id"),
+    *schema.text_columns("parameters", "atomicity", "domain", "newer_columns"),
+    schema.number_column("timeout_seconds", nullable=True),
+    schema.number_column("files"),
+    schema.number_column("files_read", changes=True),
+    schema.bytes_column("found", changes=True),
+    schema.text_column("error", nullable=True, changes=True),
+    schema.time_column(),
+    schema.one_of_check("atomicity", Atomicity),
+    *schema.hex_checks(64, "contract_hash"),
+    CheckConstraint("files_read BETWEEN 0 AND files", name="files_read_counted"),
+    in_step_log=False,
+    deletable=True,
+)
+
 chunks: Final = schema.table(
     "chunks",
     schema.text_column("workload_id", ForeignKey("workloads.workload_id"), primary_key=True),

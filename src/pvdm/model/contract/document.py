@@ -153,13 +153,13 @@ class Chunking(_Part):
     by: Literal["none", "partition", "files", "range"]
     """`none`: one chunk. `partition`: by values of columns. `files`: by groups of source files. `range`: by ranges."""
     columns: Annotated[list[_Name], Field(max_length=16)] = []
-    """For `partition`: a chunk for each combination of these columns' values, and one for everything else."""
+    """For `partition`: a chunk for each combination of these columns' values, and one for other rows, if any."""
     max_size: _Size | None = None
     """For `files`: the most bytes of source files in a chunk, such as 512MiB; a larger file is a chunk of its own."""
     column: _Name | None = None
     """For `range`: the column."""
     bounds: Annotated[list[_Bound], Field(max_length=BOUNDS_MAX)] = []
-    """For `range`: inner bounds in rising order; each begins a chunk, and null has a chunk of its own."""
+    """For `range`: inner bounds in rising order; each begins a chunk; null, if there is any, has a chunk of its own."""
 
 
 class Exclusion(_Part):

@@ -30,6 +30,7 @@ from pvdm.steward.record.recorder import Recorder
 from pvdm.steward.record.roots import TrustRoots
 from pvdm.steward.work.leases import Leases
 from pvdm.steward.work.opening import Queue, Workloads
+from pvdm.steward.work.planning import Planner
 from pvdm.steward.work.queries import WorkQueries
 from pvdm.steward.work.sources import Sources
 from pvdm.trust.keys.handles import Handles
@@ -85,6 +86,9 @@ def build_pipeline(parts: PipelineParts) -> Pipeline:
     def dispose(attempt_id: str) -> None:
         jobs.dispose(attempt_id)  # `jobs` is built below; the services call `dispose` only after that
 
+    def begin_plan(workload_id: str) -> None:
+        jobs.plan(workload_id)
+
     services = build_job_services(parts, vault, sources, files, dispose)
 
     def settle() -> None:
@@ -92,7 +96,16 @@ def build_pipeline(parts: PipelineParts) -> Pipeline:
         services.disposal.settle()
         services.publishing.require_settled()
 
-    tasks = Tasks(services.verification.verify, services.publishing.publish, services.disposal.dispose, settle)
+    planner = Planner(
+        parts.ledger,
+        parts.clock,
+        sources,
+        files,
+        epoch=lambda: parts.keys.epoch_for(None),  # the active epoch
+        begin=begin_plan,
+    )
+    verify, publish = services.verification.verify, services.publishing.publish
+    tasks = Tasks(verify, publish, services.disposal.dispose, settle, planner.run)
     jobs = Jobs(parts.ledger, parts.clock, tasks, changed=changes.notify)
     queue = Queue(jobs.hurry, jobs.dispose, changes.notify)
     workloads = Workloads(
@@ -101,7 +114,7 @@ def build_pipeline(parts: PipelineParts) -> Pipeline:
         parts.catalog,
         sources,
         queue,
-        epoch=lambda: parts.keys.epoch_for(None),  # the active epoch
+        planner=planner,
         files=files,
         spark_extraction=None if parts.spark is None else parts.spark.extraction,
         seals=build_seals(parts),

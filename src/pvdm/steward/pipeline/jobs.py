@@ -16,13 +16,14 @@ from pvdm.errors import Code, PvdmError, RolledBackError, StateUnknownError, Una
 from pvdm.ledger import Ledger
 from pvdm.ledger.clock import LedgerClock
 from pvdm.ledger.record import receipts
-from pvdm.ledger.work import attempts, chunks, disposals, workloads
+from pvdm.ledger.work import attempts, chunks, disposals, plannings, workloads
 from pvdm.ledger.work.attempts import Attempt
 from pvdm.model.contract import Atomicity
 from pvdm.model.states import AttemptState
 from pvdm.steward.locks import is_work_held
 from pvdm.steward.logs import LOGGER, log_event, log_failure, log_warning
 from pvdm.steward.work.opened import Facts, describe_work
+from pvdm.steward.work.planning import plan_id
 from pvdm.steward.work.queries import JobKind, JobStatus
 
 JOB_THREADS_MAX: Final = 2
@@ -44,6 +45,7 @@ class Tasks:
     publish: Callable[[str, Sequence[str]], object]  # gets a workload id and attempt ids
     dispose: Callable[[str], object]  # gets an attempt id, and cleans up after that attempt
     settle: Callable[[], object]  # makes the receipts and clean-ups that a crash prevented
+    plan: Callable[[str], object]  # gets a workload id, and makes that workload's plan
 
 
 @dataclass(slots=True)
@@ -129,6 +131,13 @@ class Jobs:
         if found is None or found.state in (JobState.WAITING, JobState.FAILED):
             self._queue_job(attempt)
 
+    def plan(self, workload_id: str) -> None:
+        """Queue the job that makes the workload's plan, unless there is one."""
+        with self._condition:
+            if (JobKind.PLAN, workload_id) in self._jobs:
+                return
+        self._queue(JobKind.PLAN, workload_id)
+
     def dispose(self, attempt_id: str) -> None:
         """Queue the clean-up after an ended attempt, at the queue position of the attempt's job, if it has one."""
         with self._condition:
@@ -144,6 +153,12 @@ class Jobs:
                 or self._jobs.get((JobKind.PUBLISH, attempt.attempt_id))
                 or self._jobs.get((JobKind.PUBLISH, attempt.workload_id))
             )
+            return None if found is None else found.view()
+
+    def find_plan(self, workload_id: str) -> JobStatus | None:
+        """The job that makes the plan of the workload, or None."""
+        with self._condition:
+            found = self._jobs.get((JobKind.PLAN, workload_id))
             return None if found is None else found.view()
 
     def list_jobs(self) -> list[JobStatus]:
@@ -233,6 +248,8 @@ class Jobs:
     def _describe(self, job: _Job) -> Facts:
         """The facts that every log line about the job holds."""
         facts: Facts = {"job": job.kind.value, "tries": job.tries}
+        if job.kind is JobKind.PLAN:
+            return facts | {"workload_id": job.subject}
         if job.subject and LOGGER.isEnabledFor(logging.INFO):
             facts |= describe_work(self._ledger, job.subject)
         return facts
@@ -249,6 +266,8 @@ class Jobs:
                     self._tasks.publish(ready[0].workload_id, [each.attempt_id for each in ready])
             case JobKind.DISPOSE:
                 self._tasks.dispose(job.subject)
+            case JobKind.PLAN:
+                self._tasks.plan(job.subject)
             case JobKind.SETTLE:
                 try:
                     self._tasks.settle()
@@ -300,8 +319,9 @@ class Jobs:
             self._queue(JobKind.PUBLISH, subject, position=position)
 
     def _queue_unfinished(self) -> None:
-        """Queue the jobs of unfinished attempts that have no job here and that no other Steward works on."""
+        """Queue the jobs of unfinished work that have no job here and that no other Steward works on."""
         with self._ledger.read() as unit:
+            plans = plannings.list_unfinished(unit)
             live = [each for each in attempts.list_live(unit) if each.state is not AttemptState.STAGING]
         for attempt in live:
             # A publication of all chunks holds the lock of the workload.
@@ -309,6 +329,9 @@ class Jobs:
             subjects += [attempt.workload_id] if attempt.state is AttemptState.COMMITTING else []
             if self.find_job(attempt) is None and not any(is_work_held(self._ledger, each) for each in subjects):
                 self._queue_job(attempt)
+        for workload_id in plans:
+            if not is_work_held(self._ledger, plan_id(workload_id)):
+                self.plan(workload_id)
 
     def _has_work(self, job: _Job) -> bool | None:
         """Whether the job still has something to do; None if the ledger cannot be read."""
@@ -320,6 +343,9 @@ class Jobs:
                     return found is not None and found.state is AttemptState.VERIFYING
                 case JobKind.PUBLISH:
                     return bool(self._list_publishable(job.subject))
+                case JobKind.PLAN:
+                    with self._ledger.read() as unit:
+                        return job.subject in plannings.list_unfinished(unit)
                 case _:
                     return True
         except PvdmError:

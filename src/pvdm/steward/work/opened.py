@@ -21,6 +21,7 @@ from pvdm.ledger.record.tokens import EVERY_DOMAIN, Grant, require_domain
 from pvdm.ledger.work import attempts, chunks, workloads
 from pvdm.ledger.work.attempts import Attempt
 from pvdm.ledger.work.chunks import ChunkPublication
+from pvdm.ledger.work.plannings import Planning
 from pvdm.ledger.work.workloads import PARAMETERS_MAX_BYTES, Workload
 from pvdm.model import canonical_json
 from pvdm.model.chunk import BRANCH_PREFIX, branch_of, is_steward_branch
@@ -40,7 +41,7 @@ _REFUSAL_PART_CHARACTERS: Final = 600
 _OWN_CREDENTIALS: Final = "a job that stages a branch of its own in an object store needs credentials of its own there"
 
 
-def bound_contract(unit: Unit, workload: Workload) -> BoundContract:
+def bound_contract(unit: Unit, workload: Workload | Planning) -> BoundContract:
     """The contract that a workload was opened under, with the workload's parameters."""
     return contract_of(unit, workload.opening.contract_hash).bind(parameters_of(workload))
 
@@ -56,7 +57,7 @@ def _parse_cached(data: bytes) -> DataProductContract:
     return parse_contract(data)
 
 
-def parameters_of(workload: Workload) -> dict[str, str]:
+def parameters_of(workload: Workload | Planning) -> dict[str, str]:
     """The workload's parameters by name."""
     found = canonical_json.parse(workload.opening.parameters, size_max_bytes=PARAMETERS_MAX_BYTES)
     return {str(name): str(value) for name, value in found.items()} if isinstance(found, Mapping) else {}

@@ -15,7 +15,6 @@ from pvdm.errors import Code, PvdmError
 from pvdm.lake.format.json_document import Json
 from pvdm.lake.format.schema.logical import to_model
 from pvdm.lake.paths import parse_location
-from pvdm.lake.read.scan import dump_columns
 from pvdm.lake.stores.seal import Seals
 from pvdm.ledger import Ledger, Unit, ids
 from pvdm.ledger.catalog import tables
@@ -25,8 +24,8 @@ from pvdm.ledger.record import restores
 from pvdm.ledger.record.tokens import Grant, require_domain
 from pvdm.ledger.work import attempts, chunks, claims, leases, workloads
 from pvdm.ledger.work.attempts import Attempt, AttemptOpening
-from pvdm.ledger.work.chunks import Chunk
-from pvdm.ledger.work.workloads import Opening, PinnedWorkload, Workload
+from pvdm.ledger.work.plannings import Planning
+from pvdm.ledger.work.workloads import Opening, Workload
 from pvdm.model import canonical_json
 from pvdm.model.chunk import ChunkDefinition, branch_of
 from pvdm.model.contract import BoundContract, Chunking, ChunkingBy
@@ -45,10 +44,11 @@ from pvdm.steward.work.opened import (
     retry_needs_reason,
     staged_head,
 )
+from pvdm.steward.work.planning import Planner, require_contract
 from pvdm.steward.work.sources import Sources, levels_of, load_row
 from pvdm.verify.fetch import Files
 from pvdm.verify.fit import require_partition_values, require_usable
-from pvdm.verify.planning import claim_of, plan_workload, with_source_column, with_target_column
+from pvdm.verify.planning import claim_of, with_source_column, with_target_column
 from pvdm.verify.spark.extracting import SparkExtraction, require_extraction
 
 PREFIX_FOLDER: Final = "pvdm"
@@ -87,7 +87,7 @@ class Workloads:
     catalog: Catalog
     sources: Sources
     queue: Queue
-    epoch: Callable[[], int]  # the active epoch of keys
+    planner: Planner
     files: Files
     spark_extraction: SparkExtraction | None = None  # Spark's reader
     seals: Seals | None = None  # ends a producer's write access at the store
@@ -100,14 +100,13 @@ class Workloads:
         table: str,
         parameters: Mapping[str, str],
         timeout_seconds: int | None = None,
-    ) -> Workload:
-        """Open the workload: pin its source, fix its plan and set its deadline.
+    ) -> Workload | Planning:
+        """Open the workload: pin its source, fix its plan and set its deadline. A plan that takes long is returned.
 
         A repeated call returns the workload unchanged; another `timeout_seconds` changes the deadline of an open one.
         """
         refuse_attempt_token(grant)
         ids.require_workload_id(workload_id)
-        # Planning may take long. A concurrent call waits here until the first call has planned, and uses its plan.
         with self._opening.hold(workload_id):
             row = load_row(self.catalog, grant, table)
             complete = self._find_of_old_contract(row, workload_id, parameters)
@@ -118,6 +117,8 @@ class Workloads:
                 self.seals.require_sealable(parse_location(row.location))
             limit = WORKLOAD_TIMEOUT_SECONDS if timeout_seconds is None else timeout_seconds
             opened = self._open(workload_id, row, bound, timeout_seconds=limit)
+            if isinstance(opened, Planning):
+                return opened
             if timeout_seconds is not None and opened.state is WorkloadState.OPEN:
                 change = partial(leases.set_timeout, workload_id=workload_id, seconds=timeout_seconds)
                 self.ledger.transact(change, at_micros=self.clock.now_micros())
@@ -154,7 +155,7 @@ class Workloads:
         opened: list[Attempt] = []
 
         def open_attempt(unit: Unit, rows: Sequence[TableRow]) -> None:
-            _require_contract(rows[0], workload.opening.contract_hash)
+            require_contract(rows[0], workload.opening.contract_hash)
             opened[:] = [attempts.open_next(unit, opening, most=most or contract.governance.attempts_max)]
 
         with self.ledger.read() as unit:
@@ -239,11 +240,13 @@ class Workloads:
         ids.require_workload_id(workload_id)
         with self._opening.hold(workload_id):
             row = load_row(self.catalog, grant, table)
-            workload = self._find_of_old_contract(row, workload_id, parameters)
+            workload: Workload | Planning | None = self._find_of_old_contract(row, workload_id, parameters)
             if workload is None:
                 bound = self._bind_contract(row, table, parameters)
                 in_one_chunk = BoundContract(replace(bound.contract, chunking=_ONE_CHUNK), bound.parameters)
                 workload = self._open(workload_id, row, in_one_chunk, branch)
+            if isinstance(workload, Planning):
+                raise _chunked_error("a plan in the making")
             found = self._adopt_branch(workload, branch, reason)
         self.queue.hurry(found)
         return found
@@ -263,7 +266,7 @@ class Workloads:
             asked = replace(earlier.opening, parameters=canonical_json.dump(dict(bound.parameters)), domain=row.domain)
             workloads.require_same_opening(asked, earlier.opening)
         if earlier.state is not WorkloadState.COMPLETE:
-            _require_contract(row, earlier.opening.contract_hash)
+            require_contract(row, earlier.opening.contract_hash)
         return earlier
 
     def _bind_contract(self, row: TableRow, table: str, parameters: Mapping[str, str]) -> BoundContract:
@@ -285,8 +288,8 @@ class Workloads:
         branch: str | None = None,
         *,
         timeout_seconds: int | None = None,
-    ) -> Workload:
-        """Open the workload, or return the one that was opened under this id with the same contract and parameters.
+    ) -> Workload | Planning:
+        """Open the workload, or return what was opened or begun under this id with the same contract and parameters.
 
         Raises, and opens no workload, if `branch` is given and cannot be adopted.
         """
@@ -306,6 +309,9 @@ class Workloads:
                 require_not_published_since(unit, earlier)
                 return earlier
             restores.require_not_published_in_lost_time(unit, workload_id)
+        begun = self.planner.find(opening)
+        if begun is not None:
+            return begun
         if branch is not None:
             require_adoptable(self.catalog.states.load_newest(row).metadata, branch)
             with self.ledger.read() as unit:
@@ -323,17 +329,7 @@ class Workloads:
             with self.ledger.read() as unit:
                 claims.require_free(unit, workload_id, target=row.table_uuid, claim=claim)
         require_usable(bound, source, target, self.files)
-        plan = plan_workload(bound, source, lambda location: self.files.fetch(location).data)
-        planned = [Chunk(each.chunk_id, each.to_bytes()) for each in plan]
-        newer = dump_columns(source.newer_columns)  # columns added to the source since its snapshot was written
-        snapshot_id, epoch = str(source.snapshot_id), self.epoch()
-        pinned = PinnedWorkload(snapshot_id, plan.sha256, epoch, planned, newer, timeout_seconds)
-
-        def work(unit: Unit) -> Workload:
-            _require_contract(tables.find_by_uuid(unit, row.table_uuid), contract.sha256)
-            return workloads.open_once(unit, replace(opening, source=source.ref.uuid), pinned)
-
-        return self.ledger.transact(work, at_micros=self.clock.now_micros())
+        return self.planner.open(replace(opening, source=source.ref.uuid), bound, source, timeout_seconds)
 
     def _row_of(self, workload: Workload) -> TableRow:
         """The workload's table. Raises `contract_moved` if its contract has changed since the workload was opened."""
@@ -341,7 +337,7 @@ class Workloads:
             row = tables.find_by_uuid(unit, workload.opening.table_uuid)
         if row is None:
             raise Code.TABLE_UNKNOWN("the workload's table is gone", got=workload.opening.table_uuid)
-        _require_contract(row, workload.opening.contract_hash)
+        require_contract(row, workload.opening.contract_hash)
         return row
 
     def _new_attempt(
@@ -387,9 +383,7 @@ class Workloads:
             planned = chunks.list_by_workload(unit, workload_id)
             earlier = attempts.list_by_chunk(unit, workload_id, planned[0].chunk_id)
         if len(planned) != 1:  # a staged branch cannot be one chunk of several
-            message = "the workload was opened to be staged chunk by chunk"
-            expected, got = "another workload id", f"a plan of {len(planned)} chunks"
-            raise Code.WORKLOAD_INVALID(message, reason="workload_parameters_differ", expected=expected, got=got)
+            raise _chunked_error(f"a plan of {len(planned)} chunks")
         last = earlier[-1] if earlier else None
         if last is not None and last.state not in (AttemptState.VERIFICATION_FAILED, AttemptState.ROLLED_BACK):
             self._require_as_staged(workload, last, branch)
@@ -448,14 +442,14 @@ class Workloads:
         )
 
 
-def _require_contract(row: TableRow | None, contract_hash: str) -> None:
-    found = None if row is None else row.contract_hash
-    if found != contract_hash:
-        raise Code.CONTRACT_NOT_APPLICABLE(reason="contract_moved", expected=contract_hash, got=found or "none")
-
-
 def _require_not_taken(unit: Unit, row: TableRow, branch: str) -> None:
     """Raise if an attempt that has not ended is on this branch."""
     other = attempts.find_live_on_branch(unit, row.table_uuid, branch)
     if other is not None:
         raise Code.BRANCH_TAKEN(got=other.workload_id, attempt_id=other.attempt_id)
+
+
+def _chunked_error(got: str) -> PvdmError:
+    """The error for a branch that would be one chunk of several."""
+    message, expected = "the workload was opened to be staged chunk by chunk", "another workload id"
+    return Code.WORKLOAD_INVALID(message, reason="workload_parameters_differ", expected=expected, got=got)

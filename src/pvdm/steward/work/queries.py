@@ -22,6 +22,7 @@ from pvdm.ledger.schema.work import DisposalOutcome
 from pvdm.ledger.work import attempts, chunks, claims, deadlines, disposals, leases, verified, workloads
 from pvdm.ledger.work.attempts import Attempt
 from pvdm.ledger.work.chunks import ChunkPublication
+from pvdm.ledger.work.plannings import Planning
 from pvdm.ledger.work.verified import StoredFinding, VerifiedRecord
 from pvdm.ledger.work.workloads import Opening, Workload
 from pvdm.model.contract import Atomicity
@@ -49,6 +50,7 @@ class JobKind(Enum):
     PUBLISH = "publish"
     DISPOSE = "dispose"  # clean up after an ended attempt
     SETTLE = "settle"  # make the receipts and clean-ups that a crash prevented
+    PLAN = "plan"  # make the plan of a workload that is being opened
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +178,17 @@ def job_view(job: JobStatus) -> api.JobView:
         tries=job.tries,
         problem=None if job.error is None else RefusalView.of_error(job.error),
         again_seconds=job.again_seconds,
+    )
+
+
+def planning_view(planning: Planning, job: JobStatus | None) -> api.PlanningView:
+    """The plan in the making, and the error of the last try of its job."""
+    problem = None if job is None or job.error is None else RefusalView.of_error(job.error)
+    return api.PlanningView(
+        workload_id=planning.opening.workload_id,
+        files_read=planning.files_read,
+        files=planning.files,
+        problem=problem,
     )
 
 

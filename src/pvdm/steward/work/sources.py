@@ -25,6 +25,7 @@ from pvdm.ledger.catalog.namespaces import Levels
 from pvdm.ledger.catalog.tables import TableRow
 from pvdm.ledger.record.tokens import EVERY_DOMAIN, Grant
 from pvdm.ledger.work import claims, workloads
+from pvdm.ledger.work.plannings import Planning
 from pvdm.ledger.work.workloads import Workload
 from pvdm.model.contract import BoundContract, DataProductContract, Source, columns_read
 from pvdm.model.schema import Schema
@@ -97,7 +98,7 @@ class Sources:
 
         return require_fit
 
-    def pin_again(self, workload: Workload, bound: BoundContract) -> PinnedSource:
+    def pin_again(self, workload: Workload | Planning, bound: BoundContract) -> PinnedSource:
         """The source as the workload pinned it. Raises if it is gone or has changed; then there is no verdict."""
         manifest = bound.contract.boundary.source.manifest
         if manifest is not None:
@@ -185,7 +186,7 @@ class Sources:
         return source
 
     def _load_pinned(
-        self, workload: Workload, contract: DataProductContract
+        self, workload: Workload | Planning, contract: DataProductContract
     ) -> tuple[TableState, TableRef, TableMetadata, int]:
         """The source's present state, its name in statements, metadata as of `_with_newer_columns`, and snapshot id."""
         catalog = self._catalog

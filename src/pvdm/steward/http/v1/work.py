@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Annotated, Final, TypeVar
 
 from fastapi import APIRouter, Depends, Path, Query
@@ -11,13 +12,15 @@ from pvdm.api import work as api
 from pvdm.api.base import HEX_16_BYTES, PAGE_ROWS_MAX, TABLE_NAME_MAX_CHARACTERS, WORKLOAD_ID
 from pvdm.api.service import AttemptTokenRequest, IssuedToken
 from pvdm.ledger.work.chunks import CHUNKS_MAX
+from pvdm.ledger.work.plannings import Planning
 from pvdm.steward.http.body import ReasonBody, body_of, require_empty
 from pvdm.steward.http.dependencies import Caller, LongPollsPart, NotaryPart
 from pvdm.steward.http.v1.service import identity_of
 from pvdm.steward.work.opened import list_tables_and_workloads
-from pvdm.steward.work.queries import job_view
+from pvdm.steward.work.queries import job_view, planning_view
 
 WAIT_MAX_SECONDS: Final = 300
+PLAN_WAIT_SECONDS: Final = 2.0  # how long one request waits for a plan
 _View = TypeVar("_View", bound=api.WorkloadView)
 
 router = APIRouter(tags=["work"])
@@ -50,13 +53,24 @@ def newest_workloads(notary: NotaryPart, grant: Caller, limit: PageRows = 100) -
 @router.post("/v1/workloads")
 def open_workload(
     notary: NotaryPart, grant: Caller, body: Annotated[api.OpenWorkloadRequest, body_of(api.OpenWorkloadRequest)]
-) -> api.WorkloadView:
+) -> api.OpenedWorkload:
     """Open a workload under the table's contract: pin the source, fix the plan, set the deadline.
 
-    A repetition changes nothing, except that another `timeout_seconds` changes the deadline of an open workload.
+    A plan that needs the source's rows is made by a job. Until it is made, the response says how far it is, and the
+    caller repeats the request. A repetition changes nothing, except that another `timeout_seconds` changes the deadline
+    of an open workload.
     """
-    workload = notary.workloads.open(grant, body.workload_id, body.table, body.parameters, body.timeout_seconds)
-    return _with_newest_source(notary, notary.work.view_workload(workload))
+    wanted = (grant, body.workload_id, body.table, body.parameters, body.timeout_seconds)
+    ended = threading.Event()
+    with notary.changes.listen(body.workload_id, ended.set):
+        opened = notary.workloads.open(*wanted)
+        if isinstance(opened, Planning) and ended.wait(PLAN_WAIT_SECONDS):
+            opened = notary.workloads.open(*wanted)
+    if isinstance(opened, Planning):
+        job = notary.jobs.find_plan(body.workload_id)
+        return api.OpenedWorkload(workload=None, planning=planning_view(opened, job))
+    workload = _with_newest_source(notary, notary.work.view_workload(opened))
+    return api.OpenedWorkload(workload=workload, planning=None)
 
 
 @router.get("/v1/jobs")

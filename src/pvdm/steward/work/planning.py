@@ -1,0 +1,186 @@
+"""Makes the plans of workloads. A plan that depends on the source's rows is made by a job, which may take long."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final, TypeVar
+
+import pyarrow as pa
+
+from pvdm.api.errors import kind_of
+from pvdm.digest.sharing import map_in_threads
+from pvdm.errors import Code, PvdmError, RolledBackError, StateUnknownError, UnavailableError
+from pvdm.errors.kinds import KINDS
+from pvdm.lake.read.deletes import ScanFile
+from pvdm.lake.read.scan import dump_columns
+from pvdm.ledger import Ledger, Unit
+from pvdm.ledger.catalog import tables
+from pvdm.ledger.catalog.tables import TableRow
+from pvdm.ledger.clock import LedgerClock
+from pvdm.ledger.work import plannings, workloads
+from pvdm.ledger.work.chunks import Chunk
+from pvdm.ledger.work.plannings import Planning
+from pvdm.ledger.work.workloads import Opening, PinnedWorkload, Workload
+from pvdm.model.chunk import ChunkPlan
+from pvdm.model.contract import BoundContract
+from pvdm.steward.locks import hold_work
+from pvdm.steward.work.opened import bound_contract
+from pvdm.steward.work.sources import Sources
+from pvdm.verify.chunk_values import ChunkValues, reads_rows
+from pvdm.verify.fetch import Files
+from pvdm.verify.planning import plan_workload
+from pvdm.verify.source import PinnedSource
+
+PLAN_THREADS_MAX: Final = 4
+_FILES_AT_ONCE: Final = 16
+_STORE_SECONDS: Final = 2.0
+_ERROR_MICROS: Final = 60 * 1_000_000  # for so long an error is the answer to the caller who waits for the plan
+_T = TypeVar("_T")
+_RETRIED: Final = (UnavailableError, RolledBackError, StateUnknownError)
+
+
+def plan_id(workload_id: str) -> str:
+    """The subject of the lock on a plan in the making."""
+    return f"the plan of {workload_id}"
+
+
+@dataclass(eq=False)
+class Planner:
+    """Opens workloads with their plans. What a plan needs of the rows is read by `run`, which a job calls."""
+
+    ledger: Ledger
+    clock: LedgerClock
+    sources: Sources
+    files: Files
+    epoch: Callable[[], int]  # the active epoch of keys
+    begin: Callable[[str], None]  # queues the job that calls `run` for the workload of this id, unless it exists
+
+    def open(
+        self, opening: Opening, bound: BoundContract, source: PinnedSource, timeout_seconds: int | None
+    ) -> Workload | Planning:
+        """Open the workload, or begin its plan: the workload is opened when the plan is made."""
+        newer = dump_columns(source.newer_columns)  # columns added to the source since its snapshot was written
+        planning = Planning(opening, str(source.snapshot_id), newer, timeout_seconds, len(source.scan.files))
+        if not reads_rows(bound.contract.chunking):
+            return self._store(planning, plan_workload(bound, source, None))
+        begun = self._change(partial(plannings.begin, planning=planning))
+        self.begin(opening.workload_id)
+        return begun
+
+    def find(self, asked: Opening) -> Planning | None:
+        """The plan in the making for this opening. Raises if it is made for another, or the error that ended it.
+
+        That error is raised once, and only soon after it happened: a later call begins again.
+        """
+        with self.ledger.read() as unit:
+            found = plannings.find(unit, asked.workload_id)
+        if found is None:
+            return None
+        of_caller = replace(found.opening, source=asked.source)  # the caller does not know the source's UUID
+        if found.error is None:
+            workloads.require_same_opening(asked, of_caller)
+            self.begin(asked.workload_id)
+            return found
+        self._change(partial(plannings.remove, workload_id=asked.workload_id))
+        if asked == of_caller and self.clock.now_micros() - found.at_micros < _ERROR_MICROS:
+            raise _decode(found.error)
+        return None
+
+    def run(self, workload_id: str) -> None:
+        """Read the source's files that were not read yet, then open the workload.
+
+        An error that a repetition cannot correct ends the plan, and is stored for the caller that opens the workload.
+        """
+        with hold_work(self.ledger, plan_id(workload_id)):
+            with self.ledger.read() as unit:
+                planning = plannings.find(unit, workload_id)
+            if planning is None or planning.error is not None:
+                return
+            try:
+                self._run(planning)
+            except _RETRIED:
+                raise
+            except PvdmError as error:
+                self._change(partial(plannings.fail, workload_id=workload_id, error=_encode(error)))
+
+    def _run(self, planning: Planning) -> None:
+        with self.ledger.read() as unit:
+            bound = bound_contract(unit, planning)
+        source = self.sources.pin_again(planning, bound)
+        values = ChunkValues(bound, source)
+        self._store(planning, plan_workload(bound, source, self._read(planning, values)))
+
+    def _read(self, planning: Planning, values: ChunkValues) -> pa.Table:
+        """The values in all files, continued after the files that were read before."""
+        done, found = planning.files_read, _from_bytes(planning.found) if planning.found else values.none
+        stored = time.monotonic()
+
+        def read(file: ScanFile) -> pa.Table:
+            return values.read(file, lambda location: self.files.fetch(location).data)
+
+        while done < len(values.files):
+            next_files = values.files[done : done + _FILES_AT_ONCE]
+            found = values.join([found, *map_in_threads(PLAN_THREADS_MAX, read, next_files)])
+            done += len(next_files)
+            if time.monotonic() - stored >= _STORE_SECONDS:
+                workload_id = planning.opening.workload_id
+                self._change(
+                    partial(plannings.note_progress, workload_id=workload_id, files_read=done, found=_to_bytes(found))
+                )
+                stored = time.monotonic()
+        return found
+
+    def _store(self, planning: Planning, plan: ChunkPlan) -> Workload:
+        """Open the workload with its plan, unless its table has another contract now."""
+        opening, chunks = planning.opening, [Chunk(each.chunk_id, each.to_bytes()) for each in plan]
+        pinned = PinnedWorkload(
+            planning.source_snapshot_id,
+            plan.sha256,
+            self.epoch(),
+            chunks,
+            planning.newer_columns,
+            planning.timeout_seconds,
+        )
+
+        def work(unit: Unit) -> Workload:
+            require_contract(tables.find_by_uuid(unit, opening.table_uuid), opening.contract_hash)
+            plannings.remove(unit, opening.workload_id)
+            return workloads.open_once(unit, opening, pinned)
+
+        return self._change(work)
+
+    def _change(self, work: Callable[[Unit], _T]) -> _T:
+        return self.ledger.transact(work, at_micros=self.clock.now_micros())
+
+
+def require_contract(row: TableRow | None, contract_hash: str) -> None:
+    """Raise `contract_moved` unless the table is protected under this contract."""
+    found = None if row is None else row.contract_hash
+    if found != contract_hash:
+        raise Code.CONTRACT_NOT_APPLICABLE(reason="contract_moved", expected=contract_hash, got=found or "none")
+
+
+def _encode(error: PvdmError) -> str:
+    facts = {name: getattr(error, name) for name in ("reason", "message", "expected", "got", "hint", "details")}
+    return json.dumps({"kind": kind_of(error), **facts})
+
+
+def _decode(text: str) -> PvdmError:
+    facts = json.loads(text)
+    details = facts.pop("details")
+    return KINDS[facts.pop("kind")](facts.pop("reason"), facts.pop("message"), **facts, **details)
+
+
+def _to_bytes(values: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, values.schema) as stream:
+        stream.write_table(values)
+    return sink.getvalue().to_pybytes()
+
+
+def _from_bytes(data: bytes) -> pa.Table:
+    return pa.ipc.open_stream(data).read_all()

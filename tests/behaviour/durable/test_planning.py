@@ -1,0 +1,219 @@
+"""Plans that need the source's rows: a job makes them, with progress, and goes on after a restart. Without a JVM."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from pvdm import Coordinator
+from pvdm.api.work import PlanningView
+from pvdm.client import StewardClient
+from pvdm.durable.outcome import Activity, Step
+from pvdm.errors import InputError, PvdmError, UnavailableError
+from pvdm.ledger.work import plannings
+from pvdm.steward.http.v1 import work as routes
+from pvdm.steward.work import planning
+from pvdm.verify.chunk_values import ChunkValues
+from tests.support.steward.pipeline import BY_DAY, Line, contract, line_at
+from tests.support.waiting import eventually
+
+WAIT = 30
+DAYS = ("2026-11-13", "2026-11-14", "2026-11-15")
+CHUNKS = [f"day={day}" for day in DAYS]
+SINCE = "parameters:\n  since: {type: date}"
+ALL = {"since": DAYS[0]}
+
+
+@pytest.fixture
+def line(tmp_path: Path) -> Iterator[Line]:
+    """A Steward whose source has three files, one for each day."""
+    with line_at(tmp_path, rows=()) as made:
+        for number, day in enumerate(DAYS):
+            made.write([(number, day, "Ulm")])
+        made.protect(contract(BY_DAY, SINCE, "limits:\n  chunks: 4", where="day >= ${since}"))
+        yield made
+
+
+class GatedReads:
+    """Lets the Steward read source files one at a time, as many as `allow` has allowed. Counts what is read."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.may_read = threading.Semaphore(0)
+        self.read: list[str] = []
+        self.error: PvdmError | None = None
+        real = ChunkValues.read
+
+        def read(values: ChunkValues, file: Any, fetch: Any) -> pa.Table:
+            assert self.may_read.acquire(timeout=WAIT)
+            if self.error is not None:
+                raise self.error
+            self.read.append(file.location)
+            return real(values, file, fetch)
+
+        monkeypatch.setattr(ChunkValues, "read", read)
+        monkeypatch.setattr(planning, "_FILES_AT_ONCE", 1)
+        monkeypatch.setattr(planning, "_STORE_SECONDS", 0)
+        monkeypatch.setattr(routes, "PLAN_WAIT_SECONDS", 0.05)
+
+    def allow(self, files: int) -> None:
+        self.may_read.release(files)
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> GatedReads:
+    return GatedReads(monkeypatch)
+
+
+class Opening(threading.Thread):
+    """Opens a workload in a thread, and keeps the progress that the client reports."""
+
+    def __init__(self, client: StewardClient, workload_id: str = "run-1") -> None:
+        super().__init__(daemon=True)
+        self.client, self.workload_id = client, workload_id
+        self.seen: list[PlanningView] = []
+        self.error: PvdmError | None = None
+        self.start()
+
+    def run(self) -> None:
+        try:
+            self.client.open_workload(self.workload_id, "sales.orders", ALL, watch=self.seen.append)
+        except PvdmError as error:
+            self.error = error
+
+    def has_read(self, files: int) -> bool:
+        return bool(self.seen) and self.seen[-1].files_read == files
+
+
+def chunk_ids(client: StewardClient, workload_id: str = "run-1") -> list[str]:
+    return [each.chunk_id for each in client.chunks(workload_id)]
+
+
+def reason_of(call: Callable[[], object]) -> str:
+    with pytest.raises(PvdmError) as caught:
+        call()
+    return caught.value.reason
+
+
+def test_the_caller_sees_the_progress_of_a_plan_and_then_the_workload(line: Line, reads: GatedReads) -> None:
+    with line.client() as client:
+        opening = Opening(client)
+        for read in range(3):
+            assert eventually(partial(opening.has_read, read))
+            assert reason_of(lambda: client.workload("run-1")) == "workload_unknown"  # nothing can be staged yet
+            reads.allow(1)
+        opening.join(WAIT)
+        assert opening.error is None
+        assert {each.files for each in opening.seen} == {3}
+        assert chunk_ids(client) == CHUNKS
+    with line.notary.ledger.read() as unit:
+        assert plannings.find(unit, "run-1") is None
+
+
+def test_a_run_reports_the_progress_of_its_plan(line: Line, reads: GatedReads) -> None:
+    steps: list[Step] = []
+    with line.client() as client, Coordinator(client, watch=steps.append) as coordinator:
+        reads.allow(3)
+        coordinator.open_workload("run-1", "sales.orders", ALL)
+    planned = [step for step in steps if step.activity is Activity.PLANNING]
+    assert {(step.chunk_id, step.total) for step in planned} <= {("", 3)}
+
+
+def test_two_callers_of_one_workload_wait_for_the_same_plan(line: Line, reads: GatedReads) -> None:
+    with line.client() as client, line.client() as other:
+        openings = [Opening(client), Opening(other)]
+        assert eventually(lambda: all(each.has_read(0) for each in openings))
+        reads.allow(3)
+        for each in openings:
+            each.join(WAIT)
+        assert [each.error for each in openings] == [None, None]
+    assert len(reads.read) == 3
+
+
+def test_other_parameters_under_the_same_id_are_refused_while_the_plan_is_made(line: Line, reads: GatedReads) -> None:
+    with line.client() as client:
+        opening = Opening(client)
+        assert eventually(lambda: opening.has_read(0))
+        refused = reason_of(lambda: client.open_workload("run-1", "sales.orders", {"since": DAYS[1]}))
+        assert refused == "workload_parameters_differ"
+        reads.allow(3)
+        opening.join(WAIT)
+        assert opening.error is None
+
+
+def test_a_branch_cannot_be_published_under_the_id_of_a_plan_in_the_making(line: Line, reads: GatedReads) -> None:
+    with line.client() as client:
+        opening = Opening(client)
+        assert eventually(lambda: opening.has_read(0))
+        refused = reason_of(lambda: client.publish_branch("run-1", "sales.orders", "mine", ALL, None))
+        assert refused == "workload_parameters_differ"
+        reads.allow(3)
+        opening.join(WAIT)
+
+
+def test_a_plan_goes_on_after_the_files_that_were_read_before_a_failure(line: Line, reads: GatedReads) -> None:
+    with line.client() as client:
+        opening = Opening(client)
+        reads.allow(2)
+        assert eventually(lambda: opening.has_read(2))
+        reads.error = UnavailableError("store_unreachable", "the store cannot be reached")
+        reads.allow(1)
+        assert eventually(lambda: opening.seen[-1].problem is not None)
+        reads.error = None
+        reads.allow(1)
+        opening.join(WAIT)
+        assert opening.error is None
+        assert chunk_ids(client) == CHUNKS
+    assert len(reads.read) == len(set(reads.read)) == 3  # no file was read twice
+
+
+def test_a_started_steward_goes_on_with_the_plans_that_it_finds(
+    line: Line, reads: GatedReads, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with line.client() as client:
+        with monkeypatch.context() as patched:
+            patched.setattr(type(line.notary.jobs), "plan", lambda *_: None)
+            opening = Opening(client)
+            assert eventually(lambda: bool(opening.seen))
+        line.notary.jobs.stop()
+        reads.allow(3)
+        line.notary.jobs.start()
+        opening.join(WAIT)
+        assert opening.error is None
+        assert chunk_ids(client) == CHUNKS
+
+
+def test_a_plan_that_is_not_possible_is_an_error_of_its_caller_and_the_id_stays_free(line: Line) -> None:
+    line.write([(9, "2026-11-16", "Ulm")])  # with the chunk for all other rows, a plan has one chunk too many
+    with line.client() as client:
+        for _ in range(2):  # the second call plans again
+            assert reason_of(lambda: client.open_workload("run-1", "sales.orders", ALL)) == "chunks_too_many"
+        assert client.open_workload("run-1", "sales.orders", {"since": DAYS[1]}).chunk_count == 3
+
+
+def test_an_error_that_was_not_fetched_in_time_does_not_meet_the_next_caller(line: Line, reads: GatedReads) -> None:
+    with line.client() as client:
+        opening = Opening(client)
+        assert eventually(lambda: opening.has_read(0))
+        opening.client.close()  # the caller is gone
+        opening.join(WAIT)
+    reads.error = InputError("source_file_unreadable", "a file of the source cannot be read")
+    reads.allow(1)
+    assert eventually(lambda: _error_of(line) is not None)
+    reads.error = None
+    line.served.stand.time.wall += 61_000_000
+    line.served.stand.time.monotonic += 61_000_000
+    reads.allow(3)
+    with line.client() as client:
+        assert client.open_workload("run-1", "sales.orders", ALL).chunk_count == 3
+
+
+def _error_of(line: Line) -> str | None:
+    with line.notary.ledger.read() as unit:
+        found = plannings.find(unit, "run-1")
+    return None if found is None else found.error
