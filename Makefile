@@ -40,7 +40,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help setup prerequisites kernel demo test test-fast test-python compile-tests reference-server test-readers test-kernel test-long lint lint-style lint-python lint-kernel \
-	format bench bench-kernel bench-steward bench-catalog bench-publish bench-locate bench-storage bench-soak bench-spark bench-long \
+	format bench bench-kernel bench-steward bench-catalog bench-publish bench-locate bench-storage bench-backfill bench-soak bench-spark bench-long \
 	model rck rck-postgresql vectors fuzz wheel clean
 
 help: ## this list
@@ -167,7 +167,7 @@ format: setup ## rewrite the sources in their one format
 	@$(BIN)/ruff format $(CHECKED)
 	@if test -f $(STAMPS)/kernel; then $(KERNEL_CARGO) fmt; fi
 
-bench: bench-kernel bench-steward bench-catalog bench-publish bench-locate bench-storage bench-soak bench-spark ## every benchmark
+bench: bench-kernel bench-steward bench-catalog bench-publish bench-locate bench-storage bench-backfill bench-soak bench-spark ## every benchmark
 
 bench-kernel: setup ## rows a second of the kernel, the reference and the paper's constructions; build/bench/kernel.json
 	@mkdir -p build/bench
@@ -192,6 +192,10 @@ bench-locate: setup ## what locating wrong rows costs beside the verification th
 bench-storage: setup ## what storage copied costs beside open, on lineitem at scale factor 1; build/bench/storage.json
 	@mkdir -p build/bench
 	@$(BIN)/python -m bench.storage --out build/bench/storage.json
+
+bench-backfill: setup ## a backfill of 12 chunks on Spark, one chunk at a time beside two (needs Java 17); build/bench/backfill.json
+	@mkdir -p build/bench
+	@$(BIN)/python -m bench.backfill --out build/bench/backfill.json
 
 bench-soak: setup ## 2,000 publications on one table, then 8 and 32 writers at once: half an hour; build/bench/soak.json
 	@mkdir -p build/bench

@@ -23,10 +23,11 @@ from pvdm.ledger.record.tokens import BearerToken
 from pvdm.ledger.schema import metadata
 from pvdm.ledger.schema.catalog import StagedKind
 from pvdm.ledger.schema.work import DisposalOutcome
-from pvdm.ledger.work import announced, attempts, claims, deadlines, disposals, leases, verified
+from pvdm.ledger.work import announced, attempts, claims, deadlines, disposals, leases, plannings, verified
 from pvdm.ledger.work.announced import NewAnnouncement
 from pvdm.ledger.work.disposals import DisposalRecord, Removal
 from pvdm.ledger.work.leases import Runner
+from pvdm.ledger.work.plannings import Planning
 from pvdm.ledger.work.verified import VerifiedRecord
 from pvdm.model.contract import Source
 from pvdm.model.role import Role
@@ -48,6 +49,7 @@ from tests.support.ledger.rows import (
     open_workload,
     override_of,
     receipts_of,
+    workload_opening,
 )
 
 PROOF = ProofRecord(hex64("proof"), "", nonce_of(1, 1), Outcome.PASS, "notary-1", NOW + 60)
@@ -104,6 +106,7 @@ def fill_every_table(unit: Unit) -> None:
         unit, HANDLE, replace(HANDLE, state=HandleState.FROZEN, context="{}", workers=frozenset({"worker"}))
     )
     put_lease_and_deadline(unit)
+    put_planning(unit)
     fill_catalog(unit)
     put_approvals(unit)
     put_verified_and_disposal(unit, record.nonce, record.attempt_id)
@@ -123,6 +126,13 @@ def put_lease_and_deadline(unit: Unit) -> None:
     runner = Runner("11" * 16, "job", "process 1", None)
     leases.acquire(unit, "orders-timed", runner, seconds=30, take_over=False)
     leases.set_timeout(unit, "orders-timed", 10)
+
+
+def put_planning(unit: Unit) -> None:
+    """Begin a plan, and store its progress."""
+    opening = replace(workload_opening("orders-planned"), source="t-2")
+    plannings.begin(unit, Planning(opening, "7", b"[]", timeout_seconds=None, files=2))
+    plannings.note_progress(unit, "orders-planned", 1, b"values")
 
 
 def put_approvals(unit: Unit) -> None:
@@ -197,9 +207,11 @@ def test_an_update_by_hand_leaves_the_old_row_in_the_events(unit: Unit) -> None:
 
 
 @pytest.mark.parametrize("table", metadata.sorted_tables, ids=lambda table: table.name)
-def test_no_row_can_be_deleted_except_answers_to_idempotent_requests(unit: Unit, table: Table) -> None:
+def test_no_row_can_be_deleted_except_answers_to_idempotent_requests_and_plans_in_the_making(
+    unit: Unit, table: Table
+) -> None:
     fill_every_table(unit)
-    if table.name == "catalog_requests":
+    if table.name in {"catalog_requests", "plannings"}:
         assert unit.execute(table.delete()).rowcount == 1
         return
     with pytest.raises(NotAllowedError, match="never deleted"):
