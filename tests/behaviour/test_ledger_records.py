@@ -207,9 +207,7 @@ def test_an_update_by_hand_leaves_the_old_row_in_the_events(unit: Unit) -> None:
 
 
 @pytest.mark.parametrize("table", metadata.sorted_tables, ids=lambda table: table.name)
-def test_no_row_can_be_deleted_except_answers_to_idempotent_requests_and_plans_in_the_making(
-    unit: Unit, table: Table
-) -> None:
+def test_no_row_can_be_deleted_except_answers_to_requests_and_plans_in_the_making(unit: Unit, table: Table) -> None:
     fill_every_table(unit)
     if table.name in {"catalog_requests", "plannings"}:
         assert unit.execute(table.delete()).rowcount == 1
