@@ -29,8 +29,9 @@ class Case:
     """An asset and how it is submitted. `spoils` says in words what is wrong with it.
 
     `door` names where it is submitted: `publish` (the gate), `quorum` (several envelopes), `root`, `override`,
-    `protection`, `migration`, `attestation` or `bundle`. `now` is the time of the submission. `used`: the nonce was
-    used before. `seen`: the reader has seen version 2 of the trust root. `of_pass`: the override is for a PASS proof.
+    `protection`, `migration`, `release`, `attestation` or `bundle`. `now` is the time of the submission. `used`: the
+    nonce was used before. `seen`: the reader has seen version 2 of the trust root. `of_pass`: the override is for a
+    PASS proof.
     """
 
     name: str

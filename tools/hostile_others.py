@@ -26,9 +26,10 @@ from pvdm.trust.root import RootRole, Thresholds, TrustRoot, sign_root
 from pvdm.trust.statement import payload_of
 from pvdm.trust.verify import sign_statement
 from tests.support.ledger.log_storage import MemoryStorage, entry, open_log
-from tools.hostile_case import Case, Spoil, join_lines, put, sign, spoil
+from tools.hostile_case import Case, Spoil, join_changes, join_lines, put, sign, spoil
 from tools.proof_kit import (
     ATTESTATION,
+    CLAIM_RELEASE,
     DAY,
     EXPIRES,
     FAIL_PROOF,
@@ -234,13 +235,13 @@ def overrides() -> Iterator[Case]:
 
 
 def approvals() -> Iterator[Case]:
-    """Protections and migrations that are not validly signed by an operator, or contradict themselves."""
+    """Approvals that are not validly signed by an operator, or contradict themselves."""
 
     def case(name: str, code: str, spoils: str, data: bytes, **facts: bool | int) -> Case:
         door = name.partition("-")[0]
         return Case(f"{name}.json", door, code, spoils, data, **facts)  # type: ignore[arg-type]
 
-    for kind, good in (("protection", PROTECTION), ("migration", MIGRATION)):
+    for kind, good in (("protection", PROTECTION), ("migration", MIGRATION), ("release", CLAIM_RELEASE)):
         data = sign_statement(good, SIGNERS["operator-tom"]).to_bytes()
         unsigned = dump({**json.loads(data), "signatures": []})
         yield case(f"{kind}-unsigned", "approval_unsigned", "nobody signed it", unsigned)
@@ -276,6 +277,12 @@ def approvals() -> Iterator[Case]:
     yield case("migration-of-nothing", "document_value_invalid", "from a state to itself", same)
     swapped = sign(payload_of(PROTECTION), "operator-tom")
     yield case("migration-is-a-protection", "predicate_type_wrong", "a protection handed in as a migration", swapped)
+    yield case("release-is-a-protection", "predicate_type_wrong", "a protection handed in as a claim release", swapped)
+    unclear = join_changes(put("receipt_id", value=None), put("proof_ids", value=sorted([PROOF_ID, fixed("other")])))
+    nameless = sign(spoil(CLAIM_RELEASE, unclear), "operator-tom")
+    yield case("release-of-two-proofs", "document_value_invalid", "no receipt, and two proofs", nameless)
+    proofless = sign(spoil(CLAIM_RELEASE, put("proof_ids", value=[])), "operator-tom")
+    yield case("release-without-proof", "document_value_invalid", "the proofs are left out", proofless)
 
 
 def attestations() -> Iterator[Case]:

@@ -19,6 +19,7 @@ from pvdm.trust.verify import sign_statement
 from tools.hostile_others import BUNDLE, FAIL_BUNDLE
 from tools.proof_kit import (
     ATTESTATION,
+    CLAIM_RELEASE,
     CORE,
     EPOCH_STATEMENT,
     FAIL_PROOF,
@@ -52,6 +53,7 @@ def envelopes() -> dict[str, Envelope]:
         "migration.json": sign_statement(MIGRATION, tom),
         "protection.json": sign_statement(PROTECTION, tom),
         "protection-namespace.json": sign_statement(NAMESPACE_PROTECTION, tom),
+        "claim-release.json": sign_statement(CLAIM_RELEASE, tom),
         "break-glass.json": sign_statement(OVERRIDE, SIGNERS["operator-ruth"]),
         "source-attestation.json": sign_statement(ATTESTATION, SIGNERS["source-payments"]),
         "epoch.json": sign_statement(EPOCH_STATEMENT, a),

@@ -23,6 +23,7 @@ from pvdm.model.projection import Exclusion, Projection, ProjectionName
 from pvdm.model.secret import CommitmentKey
 from pvdm.model.statements.attestation import SourceAttestation
 from pvdm.model.statements.break_glass import BreakGlass
+from pvdm.model.statements.claim_release import ClaimRelease
 from pvdm.model.statements.core import (
     AddedFile,
     Attempt,
@@ -443,4 +444,16 @@ RESTORE: Final = RestoreStatement(
     lost=0,
     new_epoch=EPOCH + 1,
     issued_at=ISSUED,
+)
+CLAIM_RELEASE: Final = ClaimRelease(
+    operator="operator-tom",
+    reason="compared with the source, day by day; all rows of 14 November are there once",
+    table=TABLE,
+    workload_id=RECEIPT.workload_id,
+    receipt_id=hashlib.sha256(payload_of(RECEIPT)).hexdigest(),
+    proof_ids=RECEIPT.proof_ids,
+    restore_id=hashlib.sha256(payload_of(RESTORE)).hexdigest(),
+    nonce=fixed("claim release nonce", 16),
+    issued_at=ISSUED,
+    expires_at=EXPIRES,
 )

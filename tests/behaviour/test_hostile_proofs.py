@@ -24,6 +24,7 @@ from tools.hostile_others import BUNDLE, FIRST, SECOND_ROOT
 from tools.make_hostile_proofs import stale
 from tools.proof_kit import (
     ATTESTATION,
+    CLAIM_RELEASE,
     CORE,
     KEYS,
     MIGRATION,
@@ -318,7 +319,7 @@ def test_a_hostile_asset_is_refused_with_its_own_code(name: str) -> None:
 
 @for_each("name", sorted(ASSETS))
 def test_refused_statements_of_operators_are_not_allowed_and_others_fail_verification(name: str) -> None:
-    signed_by_operators = ("override", "protection", "migration")
+    signed_by_operators = ("override", "protection", "migration", "release")
     expected = NotAllowedError if ASSETS[name].door in signed_by_operators else VerificationError
     assert type(refusal_of(ASSETS[name])) is expected
 
@@ -376,6 +377,7 @@ def test_without_its_check_a_snapshot_of_64_bits_gets_through(monkeypatch: pytes
         ("protection", sign_statement(PROTECTION, SIGNERS["operator-tom"]).to_bytes()),
         ("protection", sign_statement(NAMESPACE_PROTECTION, SIGNERS["operator-tom"]).to_bytes()),
         ("migration", sign_statement(MIGRATION, SIGNERS["operator-tom"]).to_bytes()),
+        ("release", sign_statement(CLAIM_RELEASE, SIGNERS["operator-tom"]).to_bytes()),
         ("attestation", sign_statement(ATTESTATION, SIGNERS["source-payments"]).to_bytes()),
         ("bundle", BUNDLE),
     ],
@@ -389,6 +391,7 @@ def test_without_its_check_a_snapshot_of_64_bits_gets_through(monkeypatch: pytes
         "protection",
         "protection of a namespace",
         "migration",
+        "claim release",
         "attestation",
         "bundle",
     ],

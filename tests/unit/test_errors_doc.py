@@ -35,6 +35,7 @@ NOT_ALLOWED_DOORS = {
     "override": ("override_",),
     "protection": ("approval_", "contract_mismatch"),
     "migration": ("approval_",),
+    "release": ("approval_",),
 }
 
 

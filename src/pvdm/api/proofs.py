@@ -278,7 +278,7 @@ HexHash: TypeAlias = Annotated[bytes, SentAs(Sha256, lambda text, _: bytes.fromh
 class LoggedView(ResponseModel):
     """A signed envelope, the time and index of its log entry, and the hashes that prove the entry in the log."""
 
-    kind: Literal["receipt", "proof", "break-glass", "protection", "migration"]
+    kind: Literal["receipt", "proof", "break-glass", "protection", "migration", "claim-release"]
     envelope: EnvelopeBytes
     logged_at: Micros
     index: DecimalText
@@ -308,7 +308,10 @@ class AuditDocument(ResponseModel):
 
 
 class AuditView(ResponseModel):
-    """A table as it is now, the newest checkpoint of the log, and the approvals about the table."""
+    """A table as it is now, the newest checkpoint of the log, and the approvals about the table.
+
+    `released_claims` are the receipts (or proofs) of the table whose lost claims are released.
+    """
 
     table: AuditTable
     contract_sha256: Sha256 | None  # null if the table is not protected
@@ -316,6 +319,7 @@ class AuditView(ResponseModel):
     checkpoint: str
     log_size: DecimalText
     statements: tuple[LoggedView, ...]
+    released_claims: tuple[Sha256, ...]
 
 
 class ConsistencyView(ResponseModel):

@@ -1,4 +1,4 @@
-"""Responses about protected tables and namespaces, protections and migrations."""
+"""Responses about protected tables and namespaces, protections, migrations, and claims that a restore has lost."""
 
 from __future__ import annotations
 
@@ -137,3 +137,42 @@ class TargetView(ResponseModel):
     name: str
     contract_sha256: Sha256 | None  # null if it is not protected
     metadata: str | None
+
+
+class ClaimReleaseView(ResponseModel):
+    """A claim release: the statement by which an operator released the lost claim of a publication."""
+
+    release_id: Sha256
+    table: str
+    table_uuid: str
+    workload_id: str
+    receipt_id: Sha256 | None  # null if the publication has no receipt
+    proof_ids: tuple[Sha256, ...]
+    restore_id: Sha256
+    operator: str
+    reason: str
+    issued_at: Micros
+    expires_at: Micros
+    log_index: DecimalText
+
+
+class LostClaimView(ResponseModel):
+    """A publication whose claim a restore has lost. It blocks claims on the table until `release` is set.
+
+    `restore_id` is the last restore, which a claim release names.
+    """
+
+    catalog: str
+    table: str
+    table_uuid: str
+    workload_id: str
+    receipt_id: Sha256 | None  # null if the publication has no receipt; then it has one proof
+    proof_ids: tuple[Sha256, ...]
+    restore_id: Sha256
+    release: ClaimReleaseView | None
+
+
+class LostClaimList(ResponseModel):
+    """Lost claims: first those that block claims, then the newest."""
+
+    lost_claims: tuple[LostClaimView, ...]

@@ -25,6 +25,7 @@ _COMMANDS: Final = {
     "attest": _Entry("attest", "Statements of a source about its rows.", "evidence.attest"),
     "audit": _Entry("audit_command", "Check a table's history against receipts and proofs.", "evidence.audit"),
     "break-glass": _Entry("break_glass", "Override a FAIL verdict.", "work.break_glass"),
+    "claims": _Entry("claims", "Claims that a restore has lost: list, release.", "table.claims"),
     "contract": _Entry("contract", "Read the contract of a table.", "table.contract"),
     "demo": _Entry("demo", "Publish one good run on Spark, and see seven bad ones refused.", "demo.demo"),
     "eval": _Entry("evaluate", "Run the paper's experiments.", "demo.evaluate"),

@@ -332,6 +332,17 @@ class StewardClient(WorkCalls, AuditCalls):
         """Submit a signed migration, which the Steward applies; the same one again changes nothing (see `applied`)."""
         return self._read(_envelope_call("/v1/migrations", envelope), protection.SubmittedMigration)
 
+    # Claims that a restore has lost
+
+    def lost_claims(self, receipt_id: str | None = None) -> tuple[protection.LostClaimView, ...]:
+        """The claims that a restore has lost, at most 1,000; or the one of this receipt or proof."""
+        query: Query = {"receipt_id": None if receipt_id is None else sha256_text(receipt_id, "receipt id")}
+        return self._get("/v1/lost-claims", protection.LostClaimList, query).lost_claims
+
+    def submit_claim_release(self, envelope: bytes) -> protection.ClaimReleaseView:
+        """Submit a signed claim release; the same one again changes nothing."""
+        return self._read(_envelope_call("/v1/claim-releases", envelope), protection.ClaimReleaseView)
+
     # The log
 
     def log_checkpoint(self) -> bytes:

@@ -27,7 +27,14 @@ from pvdm.model.contract import DataProductContract
 from pvdm.model.statements.kind import StatementKind
 from pvdm.model.statements.migration import MIGRATION_UPDATES_MAX_BYTES, Migration
 from pvdm.steward.access import visible_domain
-from pvdm.steward.protections import Approvals, VerifiedApproval, find_table, refuse_replay, require_current
+from pvdm.steward.protections import (
+    Approvals,
+    VerifiedApproval,
+    find_table,
+    refuse_replay,
+    require_current,
+    require_readable_contract,
+)
 from pvdm.steward.record.recorder import Document
 from pvdm.steward.work.contracts import require_target_fit
 from pvdm.steward.work.opened import contract_of
@@ -106,6 +113,7 @@ class Migrations:
 
     def _apply(self, approval: VerifiedApproval[Migration], grant: Grant) -> None:
         catalog, migration = self._catalog, approval.predicate
+        require_readable_contract(migration)
         with self._ledger.read() as unit:
             row, levels = find_table(unit, migration.table, grant, catalog.name)
         contract = self._contract_to_check(approval, row, levels, grant)

@@ -24,6 +24,7 @@ from pvdm.ledger.record import receipts, restores
 from pvdm.ledger.work import leases
 from pvdm.model.statements.epoch import EpochStage
 from pvdm.steward.access import Access
+from pvdm.steward.claim_releases import ClaimReleases
 from pvdm.steward.cleanup.quarantine import QuarantineFiles
 from pvdm.steward.cleanup.vault import VaultUsage
 from pvdm.steward.config.ledger_agreement import require_shared_settings, require_table_folders, store_shared_settings
@@ -67,6 +68,7 @@ class Notary(Pipeline):
     quarantine: QuarantineFiles
     protections: Protections
     migrations: Migrations
+    claim_releases: ClaimReleases
     audits: Audits
     expiries: Expiries
     folders: FolderHealth
@@ -306,6 +308,7 @@ def _build(config: StewardConfig, ledger: Ledger, clock: LedgerClock, keys: KeyS
         quarantine=QuarantineFiles(ledger, clock, catalog, vault),
         protections=Protections(approvals, Files(stores)),
         migrations=Migrations(approvals),
+        claim_releases=ClaimReleases(approvals),
         audits=Audits(ledger, recorder.require_covered, catalog, config.catalog.vault, stores),
         expiries=Expiries(ledger, clock, trust, keys.book, config.service.tls_certificate),
         buckets=_bucket_health(config),

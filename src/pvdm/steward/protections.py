@@ -1,11 +1,11 @@
-"""Verifies signed approvals (protections and migrations); logs each protection and applies it in one transaction."""
+"""Verifies signed approvals; logs each protection and applies it in one transaction."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Generic
+from typing import Generic, TypeAlias
 
 from pvdm.api.protection import ProtectionView, TargetKind
 from pvdm.catalog.catalog import Catalog
@@ -30,6 +30,7 @@ from pvdm.ledger.record.statements import Statement
 from pvdm.ledger.record.tokens import Grant, require_domain
 from pvdm.metadata.gate.migration import require_state
 from pvdm.model.contract import DataProductContract, parse_contract
+from pvdm.model.statements.claim_release import ClaimRelease
 from pvdm.model.statements.kind import StatementKind
 from pvdm.model.statements.migration import Migration, NamespaceTarget, Protection, ProtectionAction, TableTarget
 from pvdm.model.statements.table import NamespaceRef, TableRef
@@ -47,7 +48,7 @@ from pvdm.verify.spark.extracting import SparkExtraction
 
 @dataclass(frozen=True, slots=True)
 class VerifiedApproval(Generic[A]):
-    """A verified approval (`A` is Protection or Migration), and the ids of all trust roots when it was verified."""
+    """A verified approval, and the ids of all trust roots when it was verified."""
 
     statement: VerifiedStatement[A]
     envelope: bytes
@@ -55,8 +56,13 @@ class VerifiedApproval(Generic[A]):
 
     @property
     def predicate(self) -> A:
-        """The migration or protection that the operator signed."""
+        """The approval that the operator signed."""
         return self.statement.predicate
+
+
+AnyVerifiedApproval: TypeAlias = (
+    VerifiedApproval[Protection] | VerifiedApproval[Migration] | VerifiedApproval[ClaimRelease]
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +87,6 @@ class Approvals:
             try:
                 trust_root_ids = self.trust.ids()
                 statement = verify_approval(envelope, self.trust.current(), kind, now=self.clock.now_micros())
-                if statement.predicate.contract is not None:
-                    parse_contract(statement.predicate.contract.encode())  # raises if it is invalid
                 accept(VerifiedApproval(statement, envelope, trust_root_ids))
             except (NotAllowedError, ConflictError):
                 # A concurrent call may have stored the same bytes first; then this call succeeds too.
@@ -104,7 +108,13 @@ class Approvals:
         return found is not None and found.envelope == envelope
 
 
-def require_current(unit: Unit, approval: VerifiedApproval[Migration] | VerifiedApproval[Protection]) -> None:
+def require_readable_contract(approval: Migration | Protection) -> None:
+    """Raise if the contract in the approval is invalid."""
+    if approval.contract is not None:
+        parse_contract(approval.contract.encode())
+
+
+def require_current(unit: Unit, approval: AnyVerifiedApproval) -> None:
     """Raise if a trust root was accepted since the verification, or the ledger was restored since the signature."""
     if statements.list_ids_by_kind(unit, StatementKind.TRUST_ROOT) != approval.trust_root_ids:
         raise Code.TRUST_ROOT_MOVED("a trust root was accepted meanwhile", hint="submit the approval again")
@@ -112,7 +122,7 @@ def require_current(unit: Unit, approval: VerifiedApproval[Migration] | Verified
 
 
 @contextlib.contextmanager
-def refuse_replay(approval: VerifiedApproval[Migration] | VerifiedApproval[Protection]) -> Iterator[None]:
+def refuse_replay(approval: AnyVerifiedApproval) -> Iterator[None]:
     """Turn the conflict over a used nonce into `approval_replayed`."""
     try:
         yield
@@ -218,6 +228,7 @@ class Protections:
         return body
 
     def _accept(self, approval: VerifiedApproval[Protection], grant: Grant) -> None:
+        require_readable_contract(approval.predicate)
         document = Document(StatementKind.PROTECTION, approval.statement.statement_id, approval.envelope)
         target = approval.predicate.target
 

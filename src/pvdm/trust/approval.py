@@ -10,13 +10,14 @@ from typing import Final, TypedDict, TypeVar
 
 from pvdm.errors import Code, VerificationError
 from pvdm.model.statements.break_glass import BreakGlass
+from pvdm.model.statements.claim_release import ClaimRelease
 from pvdm.model.statements.core import ProofCore
 from pvdm.model.statements.migration import Migration, Protection
 from pvdm.trust.refusal import refused, require_equal
 from pvdm.trust.root import RootRole, TrustedKey, TrustRoot
 from pvdm.trust.verify import VerifiedProof, VerifiedStatement, require_role, require_unexpired, verify_statement
 
-A = TypeVar("A", Migration, Protection)
+A = TypeVar("A", Migration, Protection, ClaimRelease)
 
 VERDICT_UNCHANGED_HINT: Final = "nothing was published; the verdict is unchanged"
 _HINTS: Final = {"approval": "nothing was changed", "override": VERDICT_UNCHANGED_HINT}

@@ -11,6 +11,7 @@ from pvdm.model.canonical_json import Value, dump
 from pvdm.model.fields import Fields
 from pvdm.model.statements.attestation import SourceAttestation
 from pvdm.model.statements.break_glass import BreakGlass
+from pvdm.model.statements.claim_release import ClaimRelease
 from pvdm.model.statements.epoch import EpochStatement, RestoreStatement
 from pvdm.model.statements.kind import StatementKind
 from pvdm.model.statements.migration import Migration, Protection
@@ -25,7 +26,7 @@ PAYLOAD_SIZE_MAX_BYTES: Final = 24 * 1024 * 1024
 _STATEMENT: Final = "https://in-toto.io/Statement/v1"
 
 _NotaryPredicate: TypeAlias = Proof | Receipt | WorkloadStatement | EpochStatement | RestoreStatement
-_PersonPredicate: TypeAlias = Migration | Protection | BreakGlass | SourceAttestation
+_PersonPredicate: TypeAlias = Migration | Protection | ClaimRelease | BreakGlass | SourceAttestation
 Predicate: TypeAlias = _NotaryPredicate | _PersonPredicate
 P = TypeVar("P", bound=Predicate)
 
@@ -55,6 +56,7 @@ SIGNING_RULES: Final[Mapping[type[Any], SigningRule]] = {
     RestoreStatement: SigningRule("urn:pvdm:restore:v1", _NOTARY, "notary"),
     Migration: SigningRule("urn:pvdm:migration:v1", RootRole.OPERATOR, "operator"),
     Protection: SigningRule("urn:pvdm:protection:v1", RootRole.OPERATOR, "operator"),
+    ClaimRelease: SigningRule("urn:pvdm:claim-release:v1", RootRole.OPERATOR, "operator"),
     BreakGlass: SigningRule("urn:pvdm:break-glass:v1", RootRole.BREAK_GLASS, "operator"),
     SourceAttestation: SigningRule("urn:pvdm:source-attestation:v1", RootRole.ATTESTOR, "attestor"),
 }

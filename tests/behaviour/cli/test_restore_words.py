@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
-from pvdm.ledger.record import restores
-from pvdm.model.statements.kind import StatementKind
 from pvdm.steward.restore import restore
 from pvdm.steward.restore.lineage import LostPublication
 from pvdm.steward.restore.refill_statements import RemadeMigration, ReprotectedObject, UnprotectedTable
@@ -96,7 +93,7 @@ def test_the_text_names_tables_snapshots_and_next_steps(pvdm: Run, monkeypatch: 
         "unregistered sales.prices, UUID 8f0c: the backup lacks it",
         "unprotected sales.gone: protection ended at 2026-11-14 10:00:00Z; drop it if it was dropped",
         "blocked sales.returns: it is unknown which rows workload returns-14 claimed",
-        f"pvdm steward release-claim {'cd' * 32}",
+        f"pvdm claims release {'cd' * 32}",
         "abandoned 1 open workload: orders-16",
         "published workload orders-12, which the backup has open: do not publish it again",
         "chunks and snapshots: pvdm status --workload-id orders-12",
@@ -116,30 +113,3 @@ def test_a_second_restore_says_that_nothing_was_changed(pvdm: Run, monkeypatch: 
     assert "nothing to restore" in words
     assert "--again" in words
     assert "token issue" not in words
-
-
-@pytest.mark.usefixtures("steward_folder")
-def test_a_claim_that_no_restore_has_lost_is_not_released(pvdm: Run) -> None:
-    ran = pvdm("steward", "release-claim", "ab" * 32, *CONFIGURED, *BY, "--json")
-    assert (ran.code, ran.error) == (2, "receipt_unknown")
-
-
-def test_a_claim_is_released_by_its_receipt(pvdm: Run, steward_folder: Path) -> None:
-    from pvdm.ledger.record import statements
-    from pvdm.steward.config.steward import load_config
-    from pvdm.steward.notary import open_notary
-
-    config = load_config(steward_folder / "steward.toml")
-    notary = open_notary(config)
-    with notary.ledger.read() as unit:
-        receipt_id = statements.list_by_kind(unit, StatementKind.EPOCH)[0].statement_id
-    notary.ledger.transact(
-        lambda unit: restores.put_lost_claim(unit, receipt_id, "returns-14", target="t-1"),
-        at_micros=notary.clock.now_micros(),
-    )
-    notary.close()
-    assert pvdm("steward", "release-claim", receipt_id, *CONFIGURED, *BY).code == 0
-    notary = open_notary(config)
-    with notary.ledger.read() as unit:
-        restores.require_no_lost_claim(unit, target="t-1")
-    notary.close()

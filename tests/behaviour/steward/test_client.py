@@ -132,6 +132,8 @@ def every_call(client: StewardClient) -> tuple[Callable[[], object], ...]:
         client.migrations,
         lambda: client.migration("ef" * 32),
         lambda: client.submit_migration(ENVELOPE),
+        client.lost_claims,
+        lambda: client.submit_claim_release(ENVELOPE),
         lambda: client.audit("sales.orders"),
         lambda: client.audit_receipts("sales.orders", size=1),
         lambda: client.audit_statements("sales.orders", [HEX32], size=1),
@@ -205,6 +207,7 @@ def test_only_idempotent_calls_are_repeatable(recorded: list[Call]) -> None:
         lambda: client.submit_override(ENVELOPE),
         lambda: client.submit_protection(ENVELOPE),
         lambda: client.submit_migration(ENVELOPE),
+        lambda: client.submit_claim_release(ENVELOPE),
         lambda: client.submit_attestation(ENVELOPE),
         lambda: client.challenge(
             nonce=HEX16, catalog="c", table_uuid=UUID, snapshot_id=1, mode="stored", fingerprints={}
@@ -212,7 +215,7 @@ def test_only_idempotent_calls_are_repeatable(recorded: list[Call]) -> None:
         lambda: client.abort_attempt(HEX16, "r", 1),
         lambda: client.attempt_token(HEX16),
     )
-    assert (len(recorded), [call.path for call in recorded if not call.repeatable]) == (8, [])
+    assert (len(recorded), [call.path for call in recorded if not call.repeatable]) == (9, [])
     recorded.clear()
     record(
         lambda: client.create_epoch("r"),

@@ -1,4 +1,4 @@
-"""After a restore, rows that were published after the backup cannot be claimed again until an operator allows it."""
+"""After a restore, rows that were published after the backup cannot be claimed again."""
 
 from __future__ import annotations
 
@@ -9,11 +9,9 @@ from pathlib import Path
 import pytest
 
 from pvdm.ledger import Unit
-from pvdm.ledger.record import restores
 from pvdm.ledger.work import claims
 from pvdm.model.filter.claim import Claim
 from pvdm.model.statements.core import Operation, RowCounts
-from pvdm.model.statements.kind import StatementKind
 from pvdm.steward.record.proofs import RecordedProof
 from tests.support.steward.notary import core_of
 from tests.support.steward.restore import Scene, refused, scene_at
@@ -59,24 +57,15 @@ def test_rows_whose_claim_is_lost_cannot_be_claimed_by_another_workload(scene: S
     refused(lambda: take_claim(scene, "day1-again"), "claim_lost")
 
 
-def test_if_the_workload_is_lost_too_claims_on_the_target_are_blocked_until_an_operator_releases_them(
-    scene: Scene,
-) -> None:
+def test_if_the_workload_is_lost_too_claims_on_the_target_are_blocked(scene: Scene) -> None:
     scene.back_up()
     scene.publish("day1", prove_append(scene, "day1"))
-    (receipt,) = scene.statements(StatementKind.RECEIPT)
     scene.lose_the_database()
     scene.restore()
-    notary = scene.start()
+    scene.start()
     scene.activate_new_epoch()
     scene.stand.verifying("day1-again")
     refused(lambda: take_claim(scene, "day1-again"), "claim_lost")
-
-    def work(unit: Unit) -> None:
-        restores.release_lost_claim(unit, receipt.statement_id, operator="operator-tom", reason="compared by hand")
-
-    notary.ledger.transact(work, at_micros=notary.clock.now_micros())
-    take_claim(scene, "day1-again")
 
 
 def test_a_claim_that_the_backup_has_stays_valid_and_nothing_else_is_blocked(scene: Scene) -> None:
@@ -91,13 +80,6 @@ def test_a_claim_that_the_backup_has_stays_valid_and_nothing_else_is_blocked(sce
     scene.activate_new_epoch()
     scene.stand.verifying("other")
     refused(lambda: take_claim(scene, "other"), "claim_overlaps")
-
-
-def test_a_release_for_a_receipt_without_a_lost_claim_is_refused(scene: Scene) -> None:
-    def work(unit: Unit) -> None:
-        restores.release_lost_claim(unit, "ab" * 32, operator="operator-tom", reason="a guess")
-
-    refused(lambda: scene.notary.ledger.transact(work, at_micros=scene.notary.clock.now_micros()), "receipt_unknown")
 
 
 def test_a_publication_that_is_no_append_blocks_no_claims(scene: Scene) -> None:

@@ -8,10 +8,7 @@ from dataclasses import dataclass, replace
 import pytest
 
 from pvdm.errors import NotAllowedError
-from pvdm.ledger import Unit
-from pvdm.ledger.record import restores
 from pvdm.ledger.work import claims
-from pvdm.model.statements.kind import StatementKind
 from pvdm.steward.restore import restore
 from tests.behaviour.gate.test_gate_sources import prove_day, publish_day
 from tests.support.gate.attacks import BEFORE, refusal
@@ -52,13 +49,8 @@ class RestorableSteward:
         self.house.scene.migrate(self.house.scene.migration([], contract=self.house.contracts["orders"]))
 
     def release_claims(self) -> None:
-        """Release the newest lost claim, as an operator does after comparing the table with its source."""
-        *_, receipt = self.recovery.statements(StatementKind.RECEIPT)
-
-        def work(unit: Unit) -> None:
-            restores.release_lost_claim(unit, receipt.statement_id, operator="operator-tom", reason="compared by hand")
-
-        self.house.transact(work)
+        """Release the lost claim, as an operator does after comparing the table with its source."""
+        self.house.scene.release()
 
 
 @pytest.fixture

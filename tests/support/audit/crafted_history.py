@@ -24,6 +24,7 @@ from pvdm.metadata.audit.evidence import AuditBundle, Evidence, LoggedStatement,
 from pvdm.metadata.audit.report import AuditReport, Standing
 from pvdm.metadata.gate.state import state_of, target_of
 from pvdm.model.statements.break_glass import BreakGlass
+from pvdm.model.statements.claim_release import ClaimRelease
 from pvdm.model.statements.core import AddedFile, FileSet, Operation, ProofCore, RowCounts, StagedBranch, Target
 from pvdm.model.statements.kind import StatementKind
 from pvdm.model.statements.migration import Migration, Protection, ProtectionAction, contract_sha256
@@ -53,6 +54,7 @@ KINDS = {
     BreakGlass: StatementKind.BREAK_GLASS,
     Protection: StatementKind.PROTECTION,
     Migration: StatementKind.MIGRATION,
+    ClaimRelease: StatementKind.CLAIM_RELEASE,
 }
 
 
@@ -205,6 +207,21 @@ class History:
         )
         return self.say(statement, "operator-tom")
 
+    def claim_release(self, workload_id: str, receipt_id: str | None, proof_id: str) -> ClaimRelease:
+        """The operator's statement that releases the lost claim of a publication."""
+        return ClaimRelease(
+            "operator-tom",
+            "compared, day by day",
+            TABLE,
+            workload_id,
+            receipt_id,
+            (proof_id,),
+            fixed("restore"),
+            fixed(f"approval {self.counter}", 16),
+            self.now,
+            self.now + 3_600 * SECOND,
+        )
+
     def core(self, added: Sequence[DataFile], removed: Sequence[str] = (), *, chunk: str = "all") -> ProofCore:
         """The core of a PASS proof of these files."""
         metadata, number = self.metadata, self.counter
@@ -321,7 +338,7 @@ class History:
     def evidence(self) -> Evidence:
         assert self.storage.note is not None
         return Evidence(
-            TABLE, HASH, MetadataFile(self.path, self.metadata.to_bytes()), self.storage.note, self.logged()
+            TABLE, HASH, MetadataFile(self.path, self.metadata.to_bytes()), self.storage.note, self.logged(), ()
         )
 
     def audit(

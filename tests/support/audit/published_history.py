@@ -227,4 +227,4 @@ def gather_evidence(notary: Notary, grant: Grant, name: str, *, page: int = 100)
     ids |= {read_unchecked(each.envelope, BreakGlass).fail_proof_id for each in waived}
     proofs = desk.read_statements(grant, *place, sorted(ids), size=size)
     statements = (*head.statements, *receipts, *waived, *proofs)
-    return Evidence(head.table, head.contract_sha256, head.metadata, head.checkpoint, statements)
+    return Evidence(head.table, head.contract_sha256, head.metadata, head.checkpoint, statements, head.released_claims)

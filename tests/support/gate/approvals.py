@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from pvdm.api.protection import ClaimReleaseView
 from pvdm.catalog.commit import Change
 from pvdm.catalog.names import full_name
 from pvdm.catalog.state import TableState
@@ -23,6 +24,7 @@ from pvdm.ledger.catalog.namespaces import Levels, Namespace
 from pvdm.ledger.record.tokens import Grant
 from pvdm.metadata.gate.state import state_of, target_of
 from pvdm.model.role import Role
+from pvdm.model.statements.claim_release import ClaimRelease
 from pvdm.model.statements.migration import Migration, NamespaceTarget, Protection, ProtectionAction, contract_sha256
 from pvdm.model.statements.table import NamespaceRef, TableRef
 from pvdm.steward.config.steward import CatalogConfig, StewardConfig
@@ -218,6 +220,30 @@ class Scene:
             self.now + 3_600 * SECOND,
         )
 
+    def claim_release(self, receipt_id: str | None = None) -> ClaimRelease:
+        """The operator's statement that releases the lost claim of this receipt or proof, or else of the first one."""
+        self.stand.time.pass_by(SECOND)  # a statement from the time of a restore is refused
+        lost = self.notary.claim_releases.list_lost(self.grant(), receipt_id=receipt_id)[0]
+        return ClaimRelease(
+            "operator-tom",
+            "compared with the source, day by day",
+            TableRef(lost.catalog, lost.table_uuid, lost.table),
+            lost.workload_id,
+            lost.receipt_id,
+            lost.proof_ids,
+            lost.restore_id,
+            self.nonce(),
+            self.now,
+            self.now + 3_600 * SECOND,
+        )
+
+    def release(
+        self, statement: ClaimRelease | None = None, *, signer: str = "operator-tom", domain: str = "*"
+    ) -> ClaimReleaseView:
+        """Sign and submit a claim release."""
+        envelope = signed(statement or self.claim_release(), signer)
+        return self.notary.claim_releases.submit(envelope, self.grant(domain=domain))
+
     def protect(self, statement: Protection | None = None, *, signer: str = "operator-tom", domain: str = "*") -> Any:
         """Sign and submit a protection; its contract's source is created first."""
         statement = statement or self.protection()
@@ -273,7 +299,7 @@ def _write_empty_list(base: TableMetadata, snapshot: Doc) -> None:
     place.write_bytes(write_manifest_list(header, []).data)
 
 
-def signed(statement: Protection | Migration, signer: str = "operator-tom") -> bytes:
+def signed(statement: Protection | Migration | ClaimRelease, signer: str = "operator-tom") -> bytes:
     return sign_statement(statement, SIGNERS[signer]).to_bytes()
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from pvdm.model.statements.claim_release import ClaimRelease
 from pvdm.model.statements.migration import Migration, Protection
 from pvdm.trust.approval import verify_approval, verify_override
 from pvdm.trust.attestation import verify_attestation
@@ -88,6 +89,8 @@ def submit_asset(asset: Asset, data: bytes) -> None:
             verify_approval(data, ROOT, Protection, now=now)
         case "migration":
             verify_approval(data, ROOT, Migration, now=now)
+        case "release":
+            verify_approval(data, ROOT, ClaimRelease, now=now)
         case "attestation":
             verify_attestation(data, ROOT, WANTED, now=now)
         case "bundle":

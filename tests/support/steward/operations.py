@@ -70,6 +70,8 @@ ALLOWED = {
     "GET /v1/migrations": "auditor operator",
     "GET /v1/migrations/{migration_id}": "auditor operator",
     "POST /v1/migrations": "operator",
+    "GET /v1/lost-claims": "auditor operator",
+    "POST /v1/claim-releases": "operator",
     "GET /v1/tables/{table}/audit": "auditor operator",
     "GET /v1/tables/{table}/audit/receipts": "auditor operator",
     "GET /v1/tables/{table}/audit/statements": "auditor operator",

@@ -37,6 +37,7 @@ from pvdm.metadata.audit.evidence import (
 from pvdm.metadata.audit.gaps import GAP_ID_HEX_DIGITS
 from pvdm.metadata.audit.report import AuditReport
 from pvdm.model.statements.break_glass import BreakGlass
+from pvdm.model.statements.claim_release import ClaimRelease
 from pvdm.model.statements.kind import StatementKind
 from pvdm.model.statements.receipt import Receipt
 from pvdm.model.statements.table import TableRef
@@ -182,22 +183,26 @@ def _show(report: AuditReport, basis: TrustBasis, export: Path | None, *, has_ow
 
 
 def gather_evidence(client: StewardClient, table: str) -> Evidence:
-    """The table's metadata, approvals (protections, their ends, migrations), receipts, proofs and overrides."""
+    """The table's metadata, approvals, receipts, proofs and overrides."""
     audited = client.audit(table)
+    approvals = [_logged_statement(view) for view in audited.statements]
     logged_receipts = list(_fetch_receipts(client, table, audited.log_size))
     receipts = [read_unchecked(logged.envelope, Receipt) for logged in logged_receipts]
     proof_ids = {proof_id for receipt in receipts for proof_id in receipt.proof_ids}
     override_ids = {receipt.override_id for receipt in receipts if receipt.override_id is not None}
     overrides = list(_fetch_statements(client, table, sorted(override_ids), audited.log_size))
     proof_ids.update(read_unchecked(logged.envelope, BreakGlass).fail_proof_id for logged in overrides)
+    logged_releases = (logged for logged in approvals if logged.kind is StatementKind.CLAIM_RELEASE)
+    releases = [read_unchecked(logged.envelope, ClaimRelease) for logged in logged_releases]
+    proof_ids.update(release.publication_id for release in releases if release.receipt_id is None)
     proofs = list(_fetch_statements(client, table, sorted(proof_ids), audited.log_size))
-    approvals = [_logged_statement(view) for view in audited.statements]
     return Evidence(
         TableRef(audited.table.catalog, audited.table.uuid, audited.table.name),
         audited.contract_sha256,
         MetadataFile(audited.metadata.path, audited.metadata.text.encode()),
         audited.checkpoint.encode(),
         tuple(sorted((*approvals, *logged_receipts, *overrides, *proofs), key=lambda logged: logged.index)),
+        audited.released_claims,
     )
 
 

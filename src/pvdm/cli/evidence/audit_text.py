@@ -16,6 +16,7 @@ from pvdm.metadata.audit.report import (
     AuditReport,
     CountedFiles,
     Gap,
+    ReleaseEntry,
     Standing,
     UndecidedGaps,
 )
@@ -50,6 +51,8 @@ def report_lines(report: AuditReport) -> Iterator[Line]:
         not_printed.discard(snapshot.snapshot_id)
     for approval in approvals:
         yield from _approval_lines(approval)
+    for release in report.claim_releases:
+        yield _release_line(release)
     for gap in report.gaps:
         yield from _gap_lines(gap)
     if report.undecided_gaps is not None:
@@ -91,6 +94,11 @@ def _approval_lines(approval: ApprovalEntry) -> Iterator[Line]:
     yield f"{_time_text(approval.logged_at)}  {facts}", style
     for change in approval.changes:
         yield f"    {change}", None
+
+
+def _release_line(release: ReleaseEntry) -> Line:
+    facts = f"CLAIM RELEASED by {release.operator}, workload {release.workload_id}: {release.reason}"
+    return f"{_time_text(release.logged_at)}  {facts}", "bold yellow"
 
 
 def _gap_lines(gap: Gap) -> Iterator[Line]:

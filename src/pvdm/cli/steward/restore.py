@@ -1,4 +1,4 @@
-"""`pvdm steward restore` reconciles a ledger backup with the log; `release-claim` allows appends that it blocked."""
+"""`pvdm steward restore` reconciles a ledger backup with the log."""
 
 from __future__ import annotations
 
@@ -9,15 +9,13 @@ import click
 
 from pvdm.cli.common.commands import wants_json
 from pvdm.cli.common.options import path_option
-from pvdm.cli.common.screen import ALERT, require_yes, say, say_json, say_result
+from pvdm.cli.common.screen import ALERT, require_yes, say, say_json
 from pvdm.cli.common.times import utc
 from pvdm.cli.keys.root_spec import read_public_key
-from pvdm.cli.steward.steward import config_option, opened_notary, steward
-from pvdm.ledger.record import restores
+from pvdm.cli.steward.steward import config_option, steward
 from pvdm.model.printable import counted, view_json
 
 if TYPE_CHECKING:
-    from pvdm.ledger import Unit
     from pvdm.steward.restore.restore import RestoreResult
 
 _CONSEQUENCES = (
@@ -121,7 +119,7 @@ def _show(done: RestoreResult) -> None:
     say(f"  void       {counted(done.nonces, 'nonce')} of unused overrides and challenges")
     for blocked in done.blocked:
         say(f"  blocked    {blocked.table}: it is unknown which rows workload {blocked.workload_id} claimed")
-        say(f"             compare it with its source, then: pvdm steward release-claim {blocked.receipt_id} …")
+        say(f"             compare it with its source, then: pvdm claims release {blocked.receipt_id} …")
     for protected in done.protected:
         target = f"{protected.kind} {protected.name}"
         say(f"  protected  {target}: again under contract {protected.contract_sha256}, as the log says")
@@ -138,27 +136,3 @@ def _show(done: RestoreResult) -> None:
 
 def _entries(count: int) -> str:
     return counted(count, "entry", "entries")
-
-
-@steward.command("release-claim", short_help="Release a claim that a restore has lost.")
-@click.argument("receipt_id", metavar="RECEIPT_ID")
-@config_option
-@click.option("--operator", required=True, metavar="NAME", help="Who compared the table; the step log stores it.")
-@click.option("--reason", required=True, metavar="TEXT", help="What was found; the step log stores it.")
-def steward_release_claim(*, receipt_id: str, config: Path, operator: str, reason: str) -> None:
-    """Allow appends to a table for which a restore has lost the claim of this receipt's workload (`claim_lost`).
-
-    Compare the table with its source first: afterwards another workload can publish the receipt's rows a second time.
-
-    \b
-    Examples:
-      pvdm steward release-claim RECEIPT_ID --config steward.toml --operator ruth --reason "compared, day by day"
-    """
-
-    def work(unit: Unit) -> None:
-        restores.release_lost_claim(unit, receipt_id, operator=operator, reason=reason)
-
-    with opened_notary(config) as notary:
-        notary.ledger.transact(work, at_micros=notary.clock.now_micros())
-    line = f"released: workloads may claim what receipt {receipt_id} published"
-    say_result({"receipt_id": receipt_id, "released_by": operator}, [line])

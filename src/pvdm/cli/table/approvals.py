@@ -1,4 +1,4 @@
-"""What `protect` and `migrate` share: the options for signing, and approvals as text."""
+"""What `protect`, `migrate` and `claims` share: the options for signing, and approvals as text."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from pvdm.cli.common.passphrases import open_key, open_passphrase_option
 from pvdm.cli.common.screen import ALERT, Line
 from pvdm.cli.common.times import duration_option, now_micros, utc
 from pvdm.model.statements import migration
+from pvdm.model.statements.claim_release import ClaimRelease
 from pvdm.trust.approval import SignerFields, signer_fields
 from pvdm.trust.verify import sign_statement
 
@@ -35,7 +36,7 @@ class Signing:
         """The signer's fields of an approval, with a new nonce."""
         return signer_fields(self.operator, self.reason, now=now_micros(), lifetime_micros=self.expires)
 
-    def sign(self, statement: migration.Migration | migration.Protection) -> bytes:
+    def sign(self, statement: migration.Migration | migration.Protection | ClaimRelease) -> bytes:
         """The signed envelope of the approval."""
         return sign_statement(statement, open_key(self.key_file, self.passphrase_source)).to_bytes()
 

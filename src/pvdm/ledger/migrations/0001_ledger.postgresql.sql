@@ -275,7 +275,7 @@ CREATE TABLE statements (
 	at_micros BIGINT NOT NULL CONSTRAINT at_micros_not_negative CHECK (at_micros >= 0),
 	PRIMARY KEY (statement_id),
 	CONSTRAINT statement_id_hex CHECK (statement_id ~ '^[0-9a-f]{64}$'),
-	CONSTRAINT kind_known CHECK (kind IN ('proof', 'receipt', 'workload', 'break-glass', 'epoch', 'trust-root', 'protection', 'migration', 'source-attestation', 'restore')),
+	CONSTRAINT kind_known CHECK (kind IN ('proof', 'receipt', 'workload', 'break-glass', 'epoch', 'trust-root', 'protection', 'migration', 'source-attestation', 'restore', 'claim-release')),
 	CONSTRAINT statements_log_index_once UNIQUE (log_index),
 	FOREIGN KEY(log_index) REFERENCES log_entries (entry_index)
 )
@@ -379,11 +379,11 @@ CREATE TABLE lost_claims (
 	receipt_id TEXT NOT NULL,
 	workload_id TEXT NOT NULL,
 	target TEXT NOT NULL,
-	released_by TEXT,
-	reason TEXT NOT NULL,
+	release_id TEXT,
 	at_micros BIGINT NOT NULL CONSTRAINT at_micros_not_negative CHECK (at_micros >= 0),
 	PRIMARY KEY (receipt_id),
-	FOREIGN KEY(receipt_id) REFERENCES statements (statement_id)
+	FOREIGN KEY(receipt_id) REFERENCES statements (statement_id),
+	FOREIGN KEY(release_id) REFERENCES statements (statement_id)
 )
 --;
 CREATE INDEX lost_claims_target ON lost_claims (target)
@@ -446,7 +446,7 @@ CREATE TABLE nonces (
 	PRIMARY KEY (nonce),
 	CONSTRAINT state_known CHECK (state IN ('RESERVED', 'COMMITTED', 'ABORTED')),
 	CONSTRAINT nonce_hex CHECK (nonce ~ '^[0-9a-f]{32}$'),
-	CONSTRAINT purpose_known CHECK (purpose IN ('attempt', 'break-glass', 'source-attestation', 'protection', 'migration')),
+	CONSTRAINT purpose_known CHECK (purpose IN ('attempt', 'break-glass', 'source-attestation', 'protection', 'migration', 'claim-release')),
 	CONSTRAINT attempt_has_nonce CHECK ((purpose = 'attempt') = (attempt_id IS NOT NULL)),
 	CONSTRAINT committed_as CHECK (state <> 'COMMITTED' OR attempt_id IS NULL OR snapshot_id IS NOT NULL),
 	CONSTRAINT nonces_of_attempt UNIQUE (attempt_id, nonce),
@@ -1329,7 +1329,7 @@ FOR EACH ROW
 WHEN (NEW.receipt_id IS DISTINCT FROM OLD.receipt_id
     OR NEW.workload_id IS DISTINCT FROM OLD.workload_id
     OR NEW.target IS DISTINCT FROM OLD.target)
-EXECUTE FUNCTION pvdm_refuse('only released_by, reason, at_micros of lost_claims change')
+EXECUTE FUNCTION pvdm_refuse('only release_id, at_micros of lost_claims change')
 --;
 CREATE TRIGGER lost_claims_no_truncate BEFORE TRUNCATE ON lost_claims
 FOR EACH STATEMENT
@@ -1339,8 +1339,8 @@ CREATE FUNCTION pvdm_lost_claims_event() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     INSERT INTO events (at_micros, kind, subject, row_key, old, new)
     VALUES (NEW.at_micros, lower(TG_OP), 'lost_claims', CAST(NEW.receipt_id AS TEXT),
-        CASE WHEN TG_OP = 'UPDATE' THEN json_build_object('receipt_id', OLD.receipt_id, 'workload_id', OLD.workload_id, 'target', OLD.target, 'released_by', OLD.released_by, 'reason', OLD.reason, 'at_micros', OLD.at_micros)::text END,
-        json_build_object('receipt_id', NEW.receipt_id, 'workload_id', NEW.workload_id, 'target', NEW.target, 'released_by', NEW.released_by, 'reason', NEW.reason, 'at_micros', NEW.at_micros)::text);
+        CASE WHEN TG_OP = 'UPDATE' THEN json_build_object('receipt_id', OLD.receipt_id, 'workload_id', OLD.workload_id, 'target', OLD.target, 'release_id', OLD.release_id, 'at_micros', OLD.at_micros)::text END,
+        json_build_object('receipt_id', NEW.receipt_id, 'workload_id', NEW.workload_id, 'target', NEW.target, 'release_id', NEW.release_id, 'at_micros', NEW.at_micros)::text);
     RETURN NULL;
 END $$
 --;

@@ -295,7 +295,7 @@ CREATE TABLE statements (
 	at_micros INTEGER NOT NULL CONSTRAINT at_micros_not_negative CHECK (at_micros >= 0),
 	PRIMARY KEY (statement_id),
 	CONSTRAINT statement_id_hex CHECK (length(statement_id) = 64 AND statement_id NOT GLOB '*[^0-9a-f]*'),
-	CONSTRAINT kind_known CHECK (kind IN ('proof', 'receipt', 'workload', 'break-glass', 'epoch', 'trust-root', 'protection', 'migration', 'source-attestation', 'restore')),
+	CONSTRAINT kind_known CHECK (kind IN ('proof', 'receipt', 'workload', 'break-glass', 'epoch', 'trust-root', 'protection', 'migration', 'source-attestation', 'restore', 'claim-release')),
 	CONSTRAINT statements_log_index_once UNIQUE (log_index),
 	FOREIGN KEY(log_index) REFERENCES log_entries (entry_index)
 )
@@ -404,11 +404,11 @@ CREATE TABLE lost_claims (
 	receipt_id TEXT NOT NULL,
 	workload_id TEXT NOT NULL,
 	target TEXT NOT NULL,
-	released_by TEXT,
-	reason TEXT NOT NULL,
+	release_id TEXT,
 	at_micros INTEGER NOT NULL CONSTRAINT at_micros_not_negative CHECK (at_micros >= 0),
 	PRIMARY KEY (receipt_id),
-	FOREIGN KEY(receipt_id) REFERENCES statements (statement_id)
+	FOREIGN KEY(receipt_id) REFERENCES statements (statement_id),
+	FOREIGN KEY(release_id) REFERENCES statements (statement_id)
 )
  STRICT
 --;
@@ -476,7 +476,7 @@ CREATE TABLE nonces (
 	PRIMARY KEY (nonce),
 	CONSTRAINT state_known CHECK (state IN ('RESERVED', 'COMMITTED', 'ABORTED')),
 	CONSTRAINT nonce_hex CHECK (length(nonce) = 32 AND nonce NOT GLOB '*[^0-9a-f]*'),
-	CONSTRAINT purpose_known CHECK (purpose IN ('attempt', 'break-glass', 'source-attestation', 'protection', 'migration')),
+	CONSTRAINT purpose_known CHECK (purpose IN ('attempt', 'break-glass', 'source-attestation', 'protection', 'migration', 'claim-release')),
 	CONSTRAINT attempt_has_nonce CHECK ((purpose = 'attempt') = (attempt_id IS NOT NULL)),
 	CONSTRAINT committed_as CHECK (state <> 'COMMITTED' OR attempt_id IS NULL OR snapshot_id IS NOT NULL),
 	CONSTRAINT nonces_of_attempt UNIQUE (attempt_id, nonce),
@@ -1318,7 +1318,7 @@ WHEN NEW.receipt_id IS NOT OLD.receipt_id
     OR NEW.workload_id IS NOT OLD.workload_id
     OR NEW.target IS NOT OLD.target
 BEGIN
-    SELECT RAISE(ABORT, 'pvdm rule: only released_by, reason, at_micros of lost_claims change');
+    SELECT RAISE(ABORT, 'pvdm rule: only release_id, at_micros of lost_claims change');
 END
 --;
 CREATE TRIGGER lost_claims_event_insert AFTER INSERT ON lost_claims
@@ -1326,15 +1326,15 @@ BEGIN
     INSERT INTO events (at_micros, kind, subject, row_key, old, new)
     VALUES (NEW.at_micros, 'insert', 'lost_claims', CAST(NEW.receipt_id AS TEXT),
         NULL,
-        json_object('receipt_id', NEW.receipt_id, 'workload_id', NEW.workload_id, 'target', NEW.target, 'released_by', NEW.released_by, 'reason', NEW.reason, 'at_micros', NEW.at_micros));
+        json_object('receipt_id', NEW.receipt_id, 'workload_id', NEW.workload_id, 'target', NEW.target, 'release_id', NEW.release_id, 'at_micros', NEW.at_micros));
 END
 --;
 CREATE TRIGGER lost_claims_event_update AFTER UPDATE ON lost_claims
 BEGIN
     INSERT INTO events (at_micros, kind, subject, row_key, old, new)
     VALUES (NEW.at_micros, 'update', 'lost_claims', CAST(NEW.receipt_id AS TEXT),
-        json_object('receipt_id', OLD.receipt_id, 'workload_id', OLD.workload_id, 'target', OLD.target, 'released_by', OLD.released_by, 'reason', OLD.reason, 'at_micros', OLD.at_micros),
-        json_object('receipt_id', NEW.receipt_id, 'workload_id', NEW.workload_id, 'target', NEW.target, 'released_by', NEW.released_by, 'reason', NEW.reason, 'at_micros', NEW.at_micros));
+        json_object('receipt_id', OLD.receipt_id, 'workload_id', OLD.workload_id, 'target', OLD.target, 'release_id', OLD.release_id, 'at_micros', OLD.at_micros),
+        json_object('receipt_id', NEW.receipt_id, 'workload_id', NEW.workload_id, 'target', NEW.target, 'release_id', NEW.release_id, 'at_micros', NEW.at_micros));
 END
 --;
 CREATE TRIGGER receipts_no_delete BEFORE DELETE ON receipts

@@ -13,10 +13,11 @@ from sqlalchemy import func, select, update
 
 from pvdm.errors import Code, NotAllowedError, PvdmError
 from pvdm.ledger import ids
-from pvdm.ledger.connection import Row, convert_if_found, record_from
+from pvdm.ledger.connection import Row, convert_if_found, record_from, record_if_found
+from pvdm.ledger.schema.catalog import tables
 from pvdm.ledger.schema.record import lost_claims, restores, statements, used_chunks
 from pvdm.ledger.schema.work import claims
-from pvdm.ledger.unit import Unit
+from pvdm.ledger.unit import Unit, where_given
 from pvdm.model.statements.kind import StatementKind
 
 _LOCK: Final = "restores"
@@ -131,22 +132,69 @@ def has_claim(unit: Unit, workload_id: str, target: str) -> bool:
     return unit.find(claims, workload_id=workload_id, target=target) is not None
 
 
-def put_lost_claim(unit: Unit, receipt_id: str, workload_id: str, *, target: str) -> None:
-    """Note that the workload may have claimed any part of the target. `receipt_id` may be the id of a proof."""
+@dataclass(frozen=True, slots=True)
+class LostClaim:
+    """The lost claim of a publication; its workload may have claimed any part of the target.
+
+    `receipt_id` is the publication's receipt, or a proof if it has no receipt. Without `release_id`, the id of a claim
+    release, the lost claim blocks claims of other workloads.
+    """
+
+    receipt_id: str
+    workload_id: str
+    target: str
+    release_id: str | None
+
+
+def put_lost_claim(
+    unit: Unit, receipt_id: str, workload_id: str, *, target: str, release_id: str | None = None
+) -> None:
+    """Note a lost claim, or one that was released before the restore; a second call changes nothing."""
     unit.insert_new(
         lost_claims,
         receipt_id=ids.require_sha256(receipt_id, "receipt id"),
         workload_id=ids.require_workload_id(workload_id),
         target=ids.require_name(target, "target"),
-        released_by=None,
-        reason="the ledger was restored from a backup",
+        release_id=release_id,
     )
+
+
+def find_lost_claim(unit: Unit, receipt_id: str) -> LostClaim | None:
+    """The lost claim of this receipt, or of this proof; or None."""
+    return record_if_found(LostClaim, unit.find(lost_claims, receipt_id=receipt_id))
+
+
+def lock_lost_claim(unit: Unit, receipt_id: str) -> LostClaim:
+    """The lost claim, locked until the transaction ends. Raises `claim_not_lost`."""
+    found = record_if_found(LostClaim, unit.lock_row(lost_claims, receipt_id=receipt_id))
+    if found is None:
+        raise Code.APPROVAL_REFUSED(reason="claim_not_lost", got=receipt_id)
+    return found
+
+
+def list_lost_claims(
+    unit: Unit, *, domain: str | None = None, receipt_id: str | None = None, count: int
+) -> list[LostClaim]:
+    """At most `count` lost claims: first those that block claims, then the newest. `domain` is the table's."""
+    c = lost_claims.c
+    own_table = (tables.c.table_uuid == c.target) & tables.c.dropped_micros.is_(None)
+    wanted = select(lost_claims).outerjoin(tables, own_table)
+    wanted = where_given(wanted, (tables.c.domain, domain), (c.receipt_id, receipt_id))
+    ordered = wanted.order_by(c.release_id.is_not(None), c.at_micros.desc(), c.receipt_id)
+    return unit.records(LostClaim, ordered.limit(count))
+
+
+def list_released(unit: Unit, *, target: str) -> list[str]:
+    """The receipts (or proofs) of the target whose lost claims are released, by id."""
+    c = lost_claims.c
+    wanted = select(c.receipt_id).where(c.target == target, c.release_id.is_not(None)).order_by(c.receipt_id)
+    return [row["receipt_id"] for row in unit.rows(wanted)]
 
 
 def require_no_lost_claim(unit: Unit, *, target: str) -> None:
     """Raise `claim_lost` if a part of the target may have been published in the lost time."""
     c = lost_claims.c
-    wanted = select(lost_claims).where(c.target == target, c.released_by.is_(None))
+    wanted = select(lost_claims).where(c.target == target, c.release_id.is_(None))
     row = unit.row(wanted.order_by(c.receipt_id).limit(1))
     if row is not None:
         message = f"workload {row['workload_id']} has published a part that the restored ledger does not know"
@@ -154,14 +202,11 @@ def require_no_lost_claim(unit: Unit, *, target: str) -> None:
         raise Code.CLAIM_REFUSED(message, reason="claim_lost", got=got, workload_id=row["workload_id"])
 
 
-def release_lost_claim(unit: Unit, receipt_id: str, *, operator: str, reason: str) -> None:
-    """Release the receipt's claim, for an operator who has compared the table with its source."""
-    row = unit.lock_row(lost_claims, receipt_id=receipt_id)
-    if row is None:
-        message = "no claim of this receipt was lost"
-        raise Code.RECORD_UNKNOWN(message, reason="receipt_unknown", got=ascii(receipt_id[:80]))
-    changed = {"released_by": ids.require_name(operator, "operator"), "reason": ids.require_reason(reason)}
-    unit.update(lost_claims, {"receipt_id": receipt_id}, **changed)
+def release_lost_claim(unit: Unit, lost: LostClaim, release_id: str) -> None:
+    """Release a locked lost claim, by a stored claim release. Raises `claim_released` if it is released already."""
+    if lost.release_id is not None:
+        raise Code.APPROVAL_REFUSED(reason="claim_released", got=f"released by {lost.release_id}")
+    unit.update(lost_claims, {"receipt_id": lost.receipt_id}, release_id=release_id)
 
 
 @dataclass(frozen=True, slots=True)

@@ -177,13 +177,13 @@ restores: Final = schema.table(
     schema.time_column(),
 )
 
-# Publications of the lost time whose claims are lost: each may have claimed any part of its target.
+# Publications of the lost time whose claims are lost: each may have claimed any part of its target. `receipt_id` may be
+# the id of a proof. `release_id`: the claim release; null while the lost claim blocks claims on the target.
 lost_claims: Final = schema.table(
     "lost_claims",
     schema.text_column("receipt_id", ForeignKey("statements.statement_id"), primary_key=True),
     *schema.text_columns("workload_id", "target"),
-    schema.text_column("released_by", nullable=True, changes=True),
-    schema.text_column("reason", changes=True),
+    schema.text_column("release_id", ForeignKey("statements.statement_id"), nullable=True, changes=True),
     schema.time_column(),
     Index("lost_claims_target", "target"),
 )

@@ -20,6 +20,7 @@ class NoncePurpose(StrEnum):
     SOURCE_ATTESTATION = "source-attestation"
     PROTECTION = "protection"
     MIGRATION = "migration"
+    CLAIM_RELEASE = "claim-release"
 
 
 workloads: Final = schema.table(

@@ -7,6 +7,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from pvdm.errors import Code
+from pvdm.metadata.audit.claim_releases import read_releases
 from pvdm.metadata.audit.evidence import Evidence, HashedFiles, ManifestFiles, parse_table_metadata
 from pvdm.metadata.audit.gaps import GapJudge, find_unprotected, require_accepted, require_known
 from pvdm.metadata.audit.oldest_snapshot import NO_FILES, check_oldest_snapshot
@@ -20,6 +21,7 @@ from pvdm.metadata.audit.report import (
     Gap,
     Notes,
     RehashCounts,
+    ReleaseEntry,
     Standing,
     UndecidedGaps,
 )
@@ -60,6 +62,7 @@ def audit(
     notes, hashed = Notes(), HashedFiles(files)
     statements = Statements(evidence, trust.root, trust.origin, trust.at, notes)
     protected, approvals = read_protection(evidence, metadata, statements, notes)
+    releases = read_releases(evidence, statements, notes)
     walk = Walk(evidence, metadata, hashed, statements, protected, notes)
     walk.judge_expired()
     older_files = NO_FILES
@@ -88,8 +91,9 @@ def audit(
         findings=tuple(notes.findings),
         rehashed=rehashed,
         proved=tuple(_proved_lines(walk.walked, trust, rehashed)),
-        not_proved=(*lost, *_unproved_lines(snapshots, gaps, rehashed, older_files)),
+        not_proved=(*lost, *_release_lines(releases), *_unproved_lines(snapshots, gaps, rehashed, older_files)),
         undecided_gaps=undecided,
+        claim_releases=releases,
     )
 
 
@@ -218,6 +222,14 @@ def _proved_lines(walked: Sequence[WalkedSnapshot], trust: AuditTrust, rehashed:
     if rehashed is not None:
         files = counted(rehashed.data_files, "data file was read, and", "data files were read, and")
         yield f"{files} compared with what the proofs bind, by SHA-256"
+
+
+def _release_lines(releases: Sequence[ReleaseEntry]) -> Iterator[str]:
+    for each in releases:
+        yield (
+            f"that rows of workload {each.workload_id} were not published a second time: {each.operator} has released"
+            " its claim"
+        )
 
 
 def _unproved_lines(

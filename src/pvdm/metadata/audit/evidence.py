@@ -11,8 +11,8 @@ from typing import Annotated, Final, Protocol
 from pvdm.errors import Code, InputError
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.model.canonical_json import Value, dump
-from pvdm.model.codec import DecimalText, Document, FieldType, JsonNumber, Sha256, Text
-from pvdm.model.fields import Fields, invalid, require_text
+from pvdm.model.codec import DecimalText, Document, FieldType, JsonNumber, Sha256, Text, sorted_texts
+from pvdm.model.fields import Fields, invalid, require_sha256, require_text
 from pvdm.model.statements.kind import StatementKind
 from pvdm.model.statements.table import TableRef
 from pvdm.trust.log.entry import LogEntry
@@ -34,6 +34,7 @@ KINDS: Final = (  # the kinds of statements in a bundle
     StatementKind.BREAK_GLASS,
     StatementKind.PROTECTION,
     StatementKind.MIGRATION,
+    StatementKind.CLAIM_RELEASE,
 )
 
 
@@ -121,6 +122,8 @@ class Evidence(Document, title="the audit bundle"):
     metadata: MetadataFile
     checkpoint: Annotated[bytes, FieldType(lambda fields, key: fields.text(key).encode(), bytes.decode)]
     statements: Annotated[tuple[LoggedStatement, ...], FieldType(_read_statements, _write_statements)]
+    # Receipts (or proofs) of the table whose lost claims are released, as the Steward says.
+    released_claims: Annotated[tuple[str, ...], sorted_texts(0, AUDIT_STATEMENTS_MAX, each=require_sha256)]
 
 
 class ManifestFiles(Protocol):

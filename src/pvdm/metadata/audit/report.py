@@ -115,6 +115,20 @@ class ApprovalEntry(Document, title="an approval"):
 
 
 @dataclass(frozen=True, slots=True)
+class ReleaseEntry(Document, title="a claim release"):
+    """A claim release in the report. `publication_id` is the receipt, or the proof, whose lost claim it releases."""
+
+    statement_id: str
+    logged_at: Count
+    log_index: Count
+    operator: str
+    reason: str
+    workload_id: str
+    publication_id: str
+    restore_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class CountedFiles(Document, title="counted files"):
     """Numbers of files and of their rows. `rows` is None if it is unknown."""
 
@@ -162,7 +176,7 @@ class RehashCounts(Document, title="files read again"):
 
 @dataclass(frozen=True, slots=True)
 class AuditReport(Document, title="the report of an audit"):
-    """Snapshots, approvals and gaps, oldest first, and findings about the table as a whole."""
+    """Snapshots, approvals, gaps and claim releases, oldest first, and findings about the table as a whole."""
 
     table: TableRef
     log_size: Count
@@ -174,6 +188,7 @@ class AuditReport(Document, title="the report of an audit"):
     proved: tuple[str, ...] = ()  # sentences about what the audit shows
     not_proved: tuple[str, ...] = ()  # sentences about what the audit does not show
     undecided_gaps: UndecidedGaps | None = None
+    claim_releases: tuple[ReleaseEntry, ...] = ()
 
     @property
     def holds(self) -> bool:

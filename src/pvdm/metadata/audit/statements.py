@@ -10,7 +10,8 @@ from pvdm.errors import Code
 from pvdm.metadata.audit.evidence import AUDIT_STATEMENTS_MAX, Evidence, LoggedStatement
 from pvdm.metadata.audit.report import Notes
 from pvdm.model.statements.break_glass import BreakGlass
-from pvdm.model.statements.core import AddedFile
+from pvdm.model.statements.claim_release import ClaimRelease
+from pvdm.model.statements.core import AddedFile, ProofCore
 from pvdm.model.statements.kind import StatementKind
 from pvdm.model.statements.migration import Migration, Protection
 from pvdm.model.statements.proof import Proof
@@ -77,6 +78,7 @@ class Statements:
         self.receipts: dict[int, list[UnverifiedStatement[Receipt]]] = {}  # by the snapshot that they made visible
         self.protections: list[UnverifiedStatement[Protection]] = []
         self.migrations: list[UnverifiedStatement[Migration]] = []
+        self.releases: list[UnverifiedStatement[ClaimRelease]] = []
         self._proofs: dict[str, LoggedStatement] = {}  # by statement id
         self._overrides: dict[str, LoggedStatement] = {}  # by statement id
         if (count := len(evidence.statements)) > AUDIT_STATEMENTS_MAX:
@@ -103,6 +105,9 @@ class Statements:
             case StatementKind.MIGRATION:
                 migration = read_unchecked(logged.envelope, Migration)
                 self.migrations.append(UnverifiedStatement(logged, statement_id, migration))
+            case StatementKind.CLAIM_RELEASE:
+                release = read_unchecked(logged.envelope, ClaimRelease)
+                self.releases.append(UnverifiedStatement(logged, statement_id, release))
             case StatementKind.PROOF:
                 self._proofs[statement_id] = logged
             case StatementKind.BREAK_GLASS:
@@ -123,14 +128,17 @@ class Statements:
         self.require_logged(statement.logged)
         return verify_statement(statement.logged.envelope, self._root, Receipt, now=statement.logged.logged_at)
 
-    def verify_approval(self, statement: UnverifiedApproval) -> None:
+    def verify_approval(self, statement: UnverifiedApproval | UnverifiedStatement[ClaimRelease]) -> None:
         """The approval is logged, and signed by an operator whose key was valid when it was logged."""
         self.require_logged(statement.logged)
         envelope, now = statement.logged.envelope, statement.logged.logged_at
-        if isinstance(statement.predicate, Migration):
-            verify_approval(envelope, self._root, Migration, now=now)
-        else:
-            verify_approval(envelope, self._root, Protection, now=now)
+        match statement.predicate:
+            case Migration():
+                verify_approval(envelope, self._root, Migration, now=now)
+            case Protection():
+                verify_approval(envelope, self._root, Protection, now=now)
+            case ClaimRelease():
+                verify_approval(envelope, self._root, ClaimRelease, now=now)
 
     def verify_proofs(self, proof_ids: Sequence[str]) -> tuple[ProvedChunk, ...]:
         """Verify the proofs of these ids. Returns one `ProvedChunk` for each different core."""
@@ -139,6 +147,11 @@ class Statements:
             logged = self._find(self._proofs, proof_id, "audit_proof_missing")
             groups.setdefault(read_unchecked(logged.envelope, Proof).core.to_bytes(), []).append(logged)
         return tuple(self._verify_chunk(group) for group in groups.values())
+
+    def find_core(self, proof_id: str) -> ProofCore | None:
+        """The core of the proof of this id, unverified; or None."""
+        logged = self._proofs.get(proof_id)
+        return None if logged is None else read_unchecked(logged.envelope, Proof).core
 
     def _find(self, known: Mapping[str, LoggedStatement], statement_id: str, code: str) -> LoggedStatement:
         found = known.get(statement_id)

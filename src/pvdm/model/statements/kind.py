@@ -16,3 +16,4 @@ class StatementKind(StrEnum):
     MIGRATION = "migration"
     SOURCE_ATTESTATION = "source-attestation"
     RESTORE = "restore"
+    CLAIM_RELEASE = "claim-release"

@@ -61,7 +61,7 @@ class Migration(Document, title="the migration"):
 
     def require_consistent(self) -> None:
         """The states differ, and the statement has the new contract's text only if the contract changes."""
-        _require_approval_lifetime(self)
+        require_approval_lifetime(self.issued_at, self.expires_at)
         if self.before == self.after:
             raise invalid("the migration", "two different states", "one state")
         size = text_size(self.updates, "the updates")
@@ -115,7 +115,7 @@ class Protection(Document, title="the protection"):
 
     def require_consistent(self) -> None:
         """The statement has the contract's text if, and only if, it protects."""
-        _require_approval_lifetime(self)
+        require_approval_lifetime(self.issued_at, self.expires_at)
         protects = self.action is ProtectionAction.PROTECT
         require_contract(self.contract, self.target.contract_sha256, in_force=protects)
 
@@ -139,7 +139,7 @@ def require_contract(text: str | None, sha256: str, *, in_force: bool) -> None:
         raise inconsistent("contract_mismatch", sha256, contract_sha256(text))
 
 
-def _require_approval_lifetime(approval: Migration | Protection) -> None:
+def require_approval_lifetime(issued_at: int, expires_at: int) -> None:
     """An approval expires soon, because it is for the state that its signer saw."""
-    lifetime = approval.expires_at - approval.issued_at
+    lifetime = expires_at - issued_at
     require_lifetime(lifetime, APPROVAL_LIFETIME_MAX_MICROS, "approval_lifetime_invalid", "the approval")

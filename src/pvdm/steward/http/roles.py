@@ -126,6 +126,8 @@ RULES: Final[Mapping[tuple[str, str], Rule]] = MappingProxyType(
         ("GET", "/v1/migrations"): Rule(_OVERSEERS),
         ("GET", "/v1/migrations/{migration_id}"): Rule(_OVERSEERS),
         ("POST", "/v1/migrations"): _OPERATOR_ENVELOPE,
+        ("GET", "/v1/lost-claims"): Rule(_OVERSEERS),
+        ("POST", "/v1/claim-releases"): _OPERATOR_ENVELOPE,
         ("GET", "/v1/tables/{table}/audit"): Rule(_OVERSEERS),
         ("GET", "/v1/tables/{table}/audit/receipts"): Rule(_OVERSEERS),
         ("GET", "/v1/tables/{table}/audit/statements"): Rule(_OVERSEERS),

@@ -17,12 +17,13 @@ from pvdm.lake.stores.stores import ConfiguredPath, Stores, location_of
 from pvdm.ledger import Ledger, Unit
 from pvdm.ledger.catalog.namespaces import Levels
 from pvdm.ledger.catalog.tables import TableRow
-from pvdm.ledger.record import protections, receipts, statements
+from pvdm.ledger.record import protections, receipts, restores, statements
 from pvdm.ledger.record.events import LedgerLog
 from pvdm.ledger.record.statements import Statement
 from pvdm.ledger.record.tokens import EVERY_DOMAIN, Grant
 from pvdm.metadata.audit.evidence import Evidence, LoggedStatement, MetadataFile
 from pvdm.model.statements.break_glass import BreakGlass
+from pvdm.model.statements.claim_release import ClaimRelease
 from pvdm.model.statements.kind import StatementKind
 from pvdm.model.statements.proof import Proof
 from pvdm.model.statements.table import TableRef
@@ -82,11 +83,13 @@ class Audits:
             note = LedgerLog(unit).newest_checkpoint() or b""
             size = read_unverified(note).checkpoint.size
             wanted = protections.list_approval_ids(unit, row.table_uuid, row.namespace_id)
+            wanted += _list_release_ids(unit, row.table_uuid)
             approvals = tuple(logged for _, logged in self._read_logged(unit, wanted, size, whole=True))
+            released = tuple(restores.list_released(unit, target=row.table_uuid))
         self._require_covered(size)
         table = TableRef(self._catalog.name, row.table_uuid, full_name((*levels, name)))
         metadata = MetadataFile(row.pointer.location, state.metadata.to_bytes())
-        return Evidence(table, row.contract_hash, metadata, note, approvals)
+        return Evidence(table, row.contract_hash, metadata, note, approvals, released)
 
     def read_receipts(
         self, grant: Grant, levels: Levels, name: str, *, size: int, after: int | None, count: int
@@ -172,11 +175,20 @@ class Audits:
             if total > AUDIT_PAGE_MAX_BYTES and total > len(found.envelope):
                 if not whole:
                     return
-                expected = f"at most {AUDIT_PAGE_MAX_BYTES:,} bytes of protections and migrations"
+                expected = f"at most {AUDIT_PAGE_MAX_BYTES:,} bytes of approvals"
                 raise Code.AUDIT_FAILED(reason="audit_too_large", expected=expected, got="more")
             entry = parse_entry(log.read_entries(found.log_index, found.log_index + 1)[0])
             hashes = merkle.prove_inclusion(log, index=found.log_index, size=size).hashes
             yield found, LoggedStatement(found.kind, found.envelope, entry.time, found.log_index, tuple(hashes))
+
+
+def _list_release_ids(unit: Unit, table_uuid: str) -> list[str]:
+    """The ids of the claim releases that name the table. There are few claim releases, so all are read."""
+    return [
+        each.statement_id
+        for each in statements.list_by_kind(unit, StatementKind.CLAIM_RELEASE)
+        if read_unchecked(each.envelope, ClaimRelease).table.uuid == table_uuid
+    ]
 
 
 def _require_about(statement: Statement, row: TableRow) -> None:

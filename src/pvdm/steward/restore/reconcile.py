@@ -27,7 +27,12 @@ from pvdm.steward.notary import Notary
 from pvdm.steward.restore.lineage import UnreceiptedProof, stored_core
 from pvdm.steward.restore.pointers import Advance, Pointers, apply_pointers
 from pvdm.steward.restore.refill import ArchivedEntry, Plan, RestoreRequest, statements_of
-from pvdm.steward.restore.refill_statements import RESTORE_REASON, refill_approvals, refill_verdicts
+from pvdm.steward.restore.refill_statements import (
+    RESTORE_REASON,
+    refill_approvals,
+    refill_releases,
+    refill_verdicts,
+)
 from pvdm.steward.restore.table_report import find_behind
 from pvdm.steward.work.opened import contract_of
 from pvdm.verify.planning import claim_of, with_source_column, with_target_column
@@ -46,7 +51,8 @@ def apply_restore(
     def work(unit: Unit) -> Restore:
         _refill_log(unit, plan)
         apply_pointers(unit, pointers)
-        outcome = _apply_receipts(unit, plan.archived, pointers, known_claims)
+        releases = refill_releases(unit, plan.archived)
+        outcome = _apply_receipts(unit, plan.archived, pointers, known_claims, releases)
         approved = refill_approvals(unit, plan.archived, pointers.migrated)
         refill_verdicts(unit, plan.archived)
         _store_last_sources(unit, plan.archived)
@@ -115,12 +121,20 @@ def _unreceipted_facts(each: UnreceiptedProof) -> dict[str, str]:
 
 
 def _apply_receipts(
-    unit: Unit, archived: Sequence[ArchivedEntry], pointers: Pointers, known_claims: Mapping[str, Claim]
+    unit: Unit,
+    archived: Sequence[ArchivedEntry],
+    pointers: Pointers,
+    known_claims: Mapping[str, Claim],
+    releases: Mapping[str, str],
 ) -> dict[str, Any]:
     """Apply the receipts from after the backup: commit attempts that the backup has; mark other chunks as used.
 
     A lost publication may be published again, so it is skipped, unless it is unclear whether its table shows it.
+    `releases` are the ids of the claim releases from after the backup, by receipt or proof.
     """
+    # The claim of a doubted publication's predecessor is lost too, which its release may not have been about.
+    doubted_ids = {each.receipt_id for each in pointers.doubted}
+    releases = {key: release_id for key, release_id in releases.items() if key not in doubted_ids}
     settled: list[str] = []
     used_up: set[str] = set()
     blocked: list[dict[str, str]] = []
@@ -139,8 +153,12 @@ def _apply_receipts(
             restores.put_used_chunk(unit, workload_id, chunk_id, snapshot_id=snapshot, receipt_id=statement_id)
             used_up.add(workload_id)
         _complete_if_published(unit, workload_id)
-        claim = known_claims.get(statement_id)
-        if may_have_appended(cores.values()) and _block_claims(unit, table.uuid, workload_id, statement_id, claim):
+        if not may_have_appended(cores.values()):
+            return
+        if statement_id in releases:
+            release_id = releases[statement_id]
+            restores.put_lost_claim(unit, statement_id, workload_id, target=table.uuid, release_id=release_id)
+        elif _block_claims(unit, table.uuid, workload_id, statement_id, known_claims.get(statement_id)):
             blocked.append({"table": table.name, "receipt_id": statement_id, "workload_id": workload_id})
 
     for each, receipt in statements_of(archived, Receipt):
@@ -151,7 +169,10 @@ def _apply_receipts(
         if receipt_id in lost:
             if may_have_appended(cores.values()) and tables.find_by_uuid(unit, receipt.table.uuid) is None:
                 # An operator may register the table's metadata later, and with it these rows. So claims are blocked.
-                restores.put_lost_claim(unit, receipt_id, receipt.workload_id, target=receipt.table.uuid)
+                release_id = releases.get(receipt_id)
+                restores.put_lost_claim(
+                    unit, receipt_id, receipt.workload_id, target=receipt.table.uuid, release_id=release_id
+                )
             continue
         apply(receipt_id, receipt.workload_id, receipt.table, snapshot, cores)
     for shown in pointers.unreceipted:

@@ -8,15 +8,17 @@ from typing import Literal
 
 from pvdm.ledger import Unit
 from pvdm.ledger.catalog import namespaces, tables
-from pvdm.ledger.record import proofs, protections
+from pvdm.ledger.record import proofs, protections, restores
 from pvdm.ledger.record.tokens import EVERY_DOMAIN
 from pvdm.ledger.schema.work import NoncePurpose
 from pvdm.ledger.work import nonces, workloads
 from pvdm.model.statements.break_glass import BreakGlass
+from pvdm.model.statements.claim_release import ClaimRelease
 from pvdm.model.statements.kind import StatementKind
 from pvdm.model.statements.migration import Migration, NamespaceTarget, Protection, ProtectionAction
 from pvdm.model.statements.proof import Proof
 from pvdm.model.statements.receipt import Receipt
+from pvdm.steward.claim_releases import use_nonce
 from pvdm.steward.migrations import migration_record
 from pvdm.steward.protections import protection_record
 from pvdm.steward.record.overrides import override_record
@@ -138,6 +140,18 @@ def _set_contract(unit: Unit, table_uuid: str, contract_sha256: str | None) -> s
     if row.contract_hash != contract_sha256:
         tables.protect(unit, row, contract_sha256)
     return row.domain
+
+
+def refill_releases(unit: Unit, archived: Sequence[ArchivedEntry]) -> dict[str, str]:
+    """Apply every claim release that the backup lacks. Returns the ids of the releases, by receipt or proof."""
+    releases: dict[str, str] = {}
+    for entry, release in statements_of(archived, ClaimRelease):
+        use_nonce(unit, release)
+        releases[release.publication_id] = entry.statement_id()
+        lost = restores.find_lost_claim(unit, release.publication_id)
+        if lost is not None and lost.release_id is None:
+            restores.release_lost_claim(unit, lost, entry.statement_id())
+    return releases
 
 
 def refill_verdicts(unit: Unit, archived: Sequence[ArchivedEntry]) -> None:

@@ -33,7 +33,7 @@ FullName = Annotated[str, Path(min_length=1, max_length=TABLE_NAME_MAX_CHARACTER
 def evidence(notary: NotaryPart, grant: Caller, table: FullName) -> AuditView:
     """What an audit begins with: the table's metadata document, the newest checkpoint, and signed approvals.
 
-    The approvals are the protections and migrations of the table, and the protections of its namespace.
+    The approvals are the protections, migrations and claim releases of the table, and the protections of its namespace.
     """
     found = notary.audits.read_evidence(grant, *_split_name(table))
     document = found.metadata
@@ -44,6 +44,7 @@ def evidence(notary: NotaryPart, grant: Caller, table: FullName) -> AuditView:
         checkpoint=found.checkpoint.decode(),
         log_size=int(found.checkpoint.split(b"\n")[1]),  # the second line of a checkpoint
         statements=tuple(map(_logged_view, found.statements)),
+        released_claims=found.released_claims,
     )
 
 

@@ -1,4 +1,4 @@
-"""Routes of signed statements: proofs, overrides, attestations, protections and migrations; and of workers' keys."""
+"""Routes of signed statements (proofs, overrides, attestations, approvals), of lost claims, and of workers' keys."""
 
 from __future__ import annotations
 
@@ -212,6 +212,21 @@ def migration(notary: NotaryPart, grant: Caller, migration_id: Hash) -> approval
 def submit_migration(notary: NotaryPart, grant: Caller, body: EnvelopeBody) -> approvals.SubmittedMigration:
     """Apply exactly those changes of a protected table that an operator has signed."""
     return notary.migrations.submit(body.envelope.to_bytes(), grant)
+
+
+@router.get("/v1/lost-claims", tags=["protection"])
+def lost_claims(
+    notary: NotaryPart, grant: Caller, receipt_id: Annotated[str | None, Query(pattern=HEX_32_BYTES)] = None
+) -> approvals.LostClaimList:
+    """The claims in the token's domain that a restore has lost, at most 1,000; or the one of this receipt or proof."""
+    found = notary.claim_releases.list_lost(grant, receipt_id=receipt_id)
+    return approvals.LostClaimList(lost_claims=tuple(found))
+
+
+@router.post("/v1/claim-releases", tags=["protection"])
+def submit_claim_release(notary: NotaryPart, grant: Caller, body: EnvelopeBody) -> approvals.ClaimReleaseView:
+    """Release a lost claim, by an operator's signed statement: it no longer blocks claims of other workloads."""
+    return notary.claim_releases.submit(body.envelope.to_bytes(), grant)
 
 
 def _protected_view(kind: approvals.TargetKind, found: ProtectedObject) -> approvals.ProtectedView:

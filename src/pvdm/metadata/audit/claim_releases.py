@@ -1,0 +1,69 @@
+"""The audit's checks of claim releases: each is signed and logged, and names a publication of the table."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from pvdm.metadata.audit.evidence import Evidence
+from pvdm.metadata.audit.report import Notes, ReleaseEntry
+from pvdm.metadata.audit.statements import Statements, UnverifiedStatement
+from pvdm.model.statements.claim_release import ClaimRelease
+from pvdm.model.statements.receipt import Receipt
+from pvdm.trust.refusal import refused, require_equal
+
+
+def read_releases(evidence: Evidence, statements: Statements, notes: Notes) -> tuple[ReleaseEntry, ...]:
+    """The valid claim releases, in the log's order. Invalid and missing ones are noted."""
+    receipts = {each.statement_id: each.predicate for each in statements.all_receipts()}
+    entries = []
+    for release in sorted(statements.releases, key=lambda each: each.logged.index):
+        with notes.collect():
+            statements.verify_approval(release)
+            require_release_table(release.predicate, evidence)
+            require_release_publication(release.predicate, receipts, statements)
+            entries.append(_describe_release(release))
+    known = {each.publication_id for each in entries}
+    for publication_id in evidence.released_claims:
+        notes.check(require_release, publication_id, known)
+    return tuple(entries)
+
+
+def require_release_table(release: ClaimRelease, evidence: Evidence) -> None:
+    """The release names this table's UUID."""
+    if (release.table.catalog, release.table.uuid) != (evidence.table.catalog, evidence.table.uuid):
+        raise refused("audit_release_wrong_table", evidence.table.uuid, release.table.uuid)
+
+
+def require_release_publication(release: ClaimRelease, receipts: Mapping[str, Receipt], statements: Statements) -> None:
+    """The release names table, workload and proofs of a receipt in the evidence, or of a proof without a receipt."""
+    facts: tuple[str, ...] | None = None
+    if release.receipt_id is None:
+        core = statements.find_core(release.publication_id)
+        if core is not None:
+            facts = (core.target.table.uuid, core.attempt.workload_id, release.publication_id)
+    elif (receipt := receipts.get(release.receipt_id)) is not None:
+        facts = (receipt.table.uuid, receipt.workload_id, *receipt.proof_ids)
+    if facts is None:
+        raise refused("audit_release_wrong_publication", f"statement {release.publication_id}", "none")
+    got = (release.table.uuid, release.workload_id, *release.proof_ids)
+    require_equal("audit_release_wrong_publication", ", ".join(facts), ", ".join(got))
+
+
+def require_release(publication_id: str, known: Collection[str]) -> None:
+    """A valid claim release names this publication. The Steward says that its lost claim is released."""
+    if publication_id not in known:
+        raise refused("audit_release_missing", f"a claim release for {publication_id}", "no valid one")
+
+
+def _describe_release(release: UnverifiedStatement[ClaimRelease]) -> ReleaseEntry:
+    signed, log = release.predicate, release.logged
+    return ReleaseEntry(
+        statement_id=release.statement_id,
+        logged_at=log.logged_at,
+        log_index=log.index,
+        operator=signed.operator,
+        reason=signed.reason,
+        workload_id=signed.workload_id,
+        publication_id=signed.publication_id,
+        restore_id=signed.restore_id,
+    )
