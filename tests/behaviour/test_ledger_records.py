@@ -95,7 +95,7 @@ def fill_every_table(unit: Unit) -> None:
     statements.put_attestation(unit, ATTESTATION, b"attestation", log_index=append_entry(unit))
     restores.put_used_chunk(unit, "lost-1", "a", snapshot_id="800", receipt_id=hex64("receipt"))
     restores.put_lost_claim(unit, hex64("receipt"), "lost-1", target="t-1")
-    restores.release_lost_claim(unit, hex64("receipt"), operator="operator-tom", reason="compared")
+    restores.release_lost_claim(unit, restores.lock_lost_claim(unit, hex64("receipt")), hex64("receipt"))
     restores.begin(unit, Restore(1, "operator-tom", "disk", 3, b"note", 1, (b"key",), {"lost": 0}))
     restores.finish(unit, 1)
     for origin in ("log-one", "log-two"):

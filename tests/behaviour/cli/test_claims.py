@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -103,6 +103,12 @@ def test_the_audit_shows_who_released_which_claim(desk: Desk) -> None:
 def test_a_claim_that_no_restore_has_lost_is_not_released(desk: Desk) -> None:
     refused = desk.release("ab" * 32, "--yes", "--json")
     assert (refused.code, refused.error) == (5, "claim_not_lost")
+    assert desk.releases() == []
+
+
+def test_a_proof_that_is_named_as_a_receipt_is_not_released(desk: Desk) -> None:
+    release = replace(desk.house.scene.claim_release(desk.proof_id), receipt_id=desk.proof_id)
+    assert reason_of(lambda: desk.house.scene.release(release), NotAllowedError) == "claim_release_differs"
     assert desk.releases() == []
 
 

@@ -143,6 +143,13 @@ def test_a_release_submitted_again_gives_the_same_answer(steward: RestorableStew
     assert steward.house.notary.log.size() == size
 
 
+def test_a_release_submitted_again_with_a_token_of_another_domain_is_refused(steward: RestorableSteward) -> None:
+    envelope, scene = signed(steward.house.scene.claim_release()), steward.house.scene
+    steward.house.notary.claim_releases.submit(envelope, scene.grant())
+    other = scene.grant(domain="risk")
+    assert reason_of(lambda: steward.house.notary.claim_releases.submit(envelope, other)) == "domain_wrong"
+
+
 def test_a_second_release_of_one_claim_is_refused(steward: RestorableSteward) -> None:
     receipt_id = lost_ids(steward)[0]
     first, second = (steward.house.scene.claim_release(receipt_id) for _ in range(2))
@@ -150,6 +157,21 @@ def test_a_second_release_of_one_claim_is_refused(steward: RestorableSteward) ->
     with pytest.raises(NotAllowedError) as caught:
         steward.house.scene.release(second)
     assert (caught.value.reason, caught.value.got) == ("claim_released", f"released by {release_id}")
+
+
+def test_a_release_with_the_nonce_of_another_is_refused_also_after_a_later_restore(steward: RestorableSteward) -> None:
+    scene = steward.house.scene
+    first, second = lost_ids(steward)
+    used = scene.claim_release(first)
+    scene.release(used)
+
+    def submit_with_used_nonce() -> None:
+        scene.release(replace(scene.claim_release(second), nonce=used.nonce))
+
+    assert refused(steward, submit_with_used_nonce) == "approval_replayed"
+    scene.stand.time.pass_by(SECOND)
+    steward.lose_and_restore()
+    assert refused(steward, submit_with_used_nonce) == "approval_replayed"
 
 
 def test_of_two_releases_at_once_one_is_accepted(steward: RestorableSteward) -> None:

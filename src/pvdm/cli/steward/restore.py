@@ -47,9 +47,9 @@ def steward_restore(*, config: Path, log_keys: tuple[Path, ...], yes: bool, **op
 
     A restored ledger lacks everything after the backup. The log is refilled from the archive up to the outside
     checkpoint. Each table gets the newest metadata that a receipt binds, after its bytes are checked again.
-    Protections, migrations, verdicts and overrides are restored from their signed statements. Unused proofs are no
-    longer valid, every token is revoked, and the restore itself is logged. If it is interrupted, run it again; until
-    then the Steward does not start.
+    Protections, migrations, claim releases, verdicts and overrides are restored from their signed statements. Unused
+    proofs are no longer valid, every token is revoked, and the restore itself is logged. If it is interrupted, run it
+    again; until then the Steward does not start.
 
     A restore without an archive that has every entry is refused. With --lost-origin the log continues under the new
     origin of steward.toml, and its first entry there states what was lost. A publication whose metadata or files are
