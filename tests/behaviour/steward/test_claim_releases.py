@@ -12,13 +12,15 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from pvdm.errors import NotAllowedError, PvdmError, UnavailableError
+from pvdm.errors import NotAllowedError, PvdmError, UnavailableError, VerificationError
 from pvdm.ledger.record import restores
 from pvdm.model.role import Role
 from pvdm.model.statements.kind import StatementKind
 from pvdm.model.statements.receipt import Receipt
+from pvdm.steward.notary import log_keys
 from pvdm.steward.restore import reconcile, restore
 from pvdm.trust.keys.epochs import KeyRole
+from pvdm.trust.log.fsck import fsck
 from pvdm.trust.statement import read_unchecked
 from pvdm.trust.verify import sign_statement
 from tests.behaviour.gate.test_gate_sources import prove_day, publish_day
@@ -32,6 +34,7 @@ from tests.support.gate.protected_tables import SOURCE, house_at
 from tests.support.ledger.databases import memory_folder
 from tests.support.steward import restore as restore_examples
 from tests.support.steward.logged import entry_of
+from tests.support.steward.notary import LOG_ORIGIN
 from tools.proof_kit import SECOND, fixed
 
 OTHER_UUID = "11111111-2222-4333-8444-555555555555"
@@ -390,3 +393,17 @@ def test_the_audit_finds_a_claim_that_was_released_in_the_ledger_without_a_relea
     report = audit_orders(steward.house)
     assert [each.code for each in report.findings] == ["audit_release_missing"]
     assert second in str(report.findings[0].expected)
+
+
+def test_fsck_accepts_the_entry_of_a_release_and_finds_a_changed_one(steward: RestorableSteward) -> None:
+    view = steward.house.scene.release()
+    notary, archive = steward.house.notary, Path(str(steward.recovery.stand.config.archive))
+    keys = [key.to_vkey() for key in log_keys(notary.epochs.book(), LOG_ORIGIN)]
+    assert fsck(archive / "log", keys).size == notary.log.size() == view.log_index + 1
+    sha256 = json.loads(entry_of(notary, view.log_index))["sha256"].encode()
+    for path in (archive / "log" / "tile" / "entries").rglob("*"):
+        if path.is_file() and sha256 in path.read_bytes():
+            path.write_bytes(path.read_bytes().replace(sha256, fixed("other release").encode()))
+    with pytest.raises(VerificationError) as caught:
+        fsck(archive / "log", keys)
+    assert caught.value.reason == "fsck_entry_hash"
