@@ -324,6 +324,27 @@ def test_a_receipt_is_found_by_its_snapshot(unit: Unit) -> None:
     assert (statements.get(unit, found.receipt_id).envelope, receipts_of(unit, "orders-1")) == (b"receipt", [found])
 
 
+def test_lost_claims_are_listed_by_domain_and_those_that_block_claims_first(unit: Unit) -> None:
+    fill_every_table(unit)  # it has a released claim, on a dropped table
+    ids = [hex64(name) for name in ("one", "two")]
+    for statement_id in ids:
+        statements.put(unit, StatementKind.RECEIPT, statement_id, b"x", log_index=append_entry(unit))
+    namespace = namespaces.create(unit, ("returns",), domain="sales", properties={})
+    pointer = Pointer("file:///metadata/3.json", hex64("three"))
+    row = tables.create(
+        unit, tables.NewTable(namespace.namespace_id, "orders", "sales", "t-2", "file:///returns", pointer, None)
+    )
+    restores.put_lost_claim(unit, ids[0], "lost-1", target=row.table_uuid, release_id=ids[1])
+    restores.put_lost_claim(unit, ids[1], "lost-2", target=row.table_uuid)
+    found = restores.list_lost_claims(unit, count=10)
+    assert (len(found), found[0].receipt_id) == (3, ids[1])
+    in_domain = restores.list_lost_claims(unit, domain=row.domain, count=10)
+    assert [each.receipt_id for each in in_domain] == [ids[1], ids[0]]
+    assert restores.list_lost_claims(unit, domain="another", count=10) == []
+    assert [each.workload_id for each in restores.list_lost_claims(unit, receipt_id=ids[0], count=10)] == ["lost-1"]
+    assert restores.list_released(unit, target=row.table_uuid) == [ids[0]]
+
+
 def test_a_log_in_the_ledger_equals_one_in_memory(unit: Unit) -> None:
     storage: LogStorage = LedgerLog(unit)
     _, reference = filled_log(300)
