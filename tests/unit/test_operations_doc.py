@@ -18,7 +18,9 @@ ROOT = Path(__file__).parents[2]
 PAGES = ("concepts.md", "errors.md", "operations.md", "procedures.md", "restore.md", "security.md", "verification.md")
 TEXTS = {page: (ROOT / "docs" / page).read_text("utf-8") for page in PAGES}
 OPERATIONS = TEXTS["operations.md"]
-METRICS = "".join((ROOT / "src" / "pvdm" / "steward" / "http" / name).read_text("utf-8") for name in ("metrics.py",))
+METRICS = "".join(
+    (ROOT / "src" / "pvdm" / "steward" / "http" / name).read_text("utf-8") for name in ("metrics.py", "work_metrics.py")
+)
 
 
 def commands() -> list[tuple[str, str]]:
@@ -61,7 +63,7 @@ def test_every_route_on_the_page_exists() -> None:
 def metrics() -> set[str]:
     """Every metric that the service shows."""
     names = {f"pvdm_steward_{name}" for name in re.findall(r'_gauges?\(\s*"(\w+)"', METRICS)}
-    names |= set(re.findall(r'(?:Gauge|Histogram|GaugeMetricFamily)\(\s*"(\w+)"', METRICS))
+    names |= set(re.findall(r'(?:Gauge|Histogram)(?:MetricFamily)?\(\s*"(\w+)"', METRICS))
     return names | {f"{name}_total" for name in re.findall(r'(?:Counter|CounterMetricFamily)\(\s*"(\w+)"', METRICS)}
 
 

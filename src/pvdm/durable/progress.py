@@ -8,9 +8,9 @@ from typing import Final, TypeAlias
 from pvdm.api.work import WorkloadView
 from pvdm.durable.outcome import Committed, Outcome, RolledBack
 from pvdm.errors import Code, PvdmError, StateUnknownError, UnavailableError
-from pvdm.model.states import WITH_STEWARD, AttemptState
+from pvdm.model.states import CRASH_LOOP_LEASES, WITH_STEWARD, AttemptState
 
-FAILURES_MAX: Final = 5
+FAILURES_MAX: Final = CRASH_LOOP_LEASES
 """After so many segments in a row without progress a supervisor stops."""
 
 Result: TypeAlias = Outcome | PvdmError

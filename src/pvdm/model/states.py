@@ -14,6 +14,8 @@ LEASE_SECONDS: Final = 60
 """How long a run holds the lease of its workload after each renewal, unless it asks for another time."""
 LEASE_MIN_SECONDS: Final = 3
 LEASE_MAX_SECONDS: Final = 900
+CRASH_LOOP_LEASES: Final = 5
+"""After so many runs in a row that handed nothing in, a workload is in a crash loop, and a supervisor stops."""
 WORKLOAD_TIMEOUT_SECONDS: Final = 5_400
 """How long the runs of a workload may stage its chunks after its opening, unless the opening says another time."""
 WORKLOAD_TIMEOUT_MAX_SECONDS: Final = 31_536_000

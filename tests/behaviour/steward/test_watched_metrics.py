@@ -42,9 +42,9 @@ def steward(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]
 
 
 def samples(text: str, name: str) -> dict[str, float]:
-    """The values of a metric by its one label."""
+    """The values of a metric by its last label."""
     return {
-        next(iter(sample.labels.values()), ""): sample.value
+        next(reversed(sample.labels.values()), ""): sample.value
         for family in text_string_to_metric_families(text)
         for sample in family.samples
         if sample.name == f"pvdm_steward_{name}"

@@ -199,6 +199,8 @@ CREATE TABLE workloads (
 --;
 CREATE INDEX workloads_domain ON workloads (domain)
 --;
+CREATE INDEX workloads_open ON workloads (workload_id) WHERE state = 'OPEN'
+--;
 CREATE INDEX workloads_table_uuid ON workloads (table_uuid)
 --;
 CREATE TABLE announced (
@@ -266,6 +268,8 @@ CREATE TABLE leases (
 	CONSTRAINT run_id_hex CHECK (run_id ~ '^[0-9a-f]{32}$'),
 	FOREIGN KEY(workload_id) REFERENCES workloads (workload_id)
 )
+--;
+CREATE INDEX leases_expires_micros ON leases (expires_micros)
 --;
 CREATE TABLE statements (
 	statement_id TEXT NOT NULL,
@@ -347,8 +351,10 @@ CREATE TABLE attempts (
 	branch TEXT NOT NULL,
 	prefix TEXT NOT NULL,
 	lease_number BIGINT,
+	producer TEXT NOT NULL,
 	state TEXT NOT NULL,
 	staged_snapshot_id TEXT,
+	handed_in_micros BIGINT,
 	reason TEXT NOT NULL,
 	at_micros BIGINT NOT NULL CONSTRAINT at_micros_not_negative CHECK (at_micros >= 0),
 	PRIMARY KEY (attempt_id),
@@ -1257,8 +1263,9 @@ WHEN (NEW.attempt_id IS DISTINCT FROM OLD.attempt_id
     OR NEW.number IS DISTINCT FROM OLD.number
     OR NEW.branch IS DISTINCT FROM OLD.branch
     OR NEW.prefix IS DISTINCT FROM OLD.prefix
-    OR NEW.lease_number IS DISTINCT FROM OLD.lease_number)
-EXECUTE FUNCTION pvdm_refuse('only state, staged_snapshot_id, reason, at_micros of attempts change')
+    OR NEW.lease_number IS DISTINCT FROM OLD.lease_number
+    OR NEW.producer IS DISTINCT FROM OLD.producer)
+EXECUTE FUNCTION pvdm_refuse('only state, staged_snapshot_id, handed_in_micros, reason, at_micros of attempts change')
 --;
 CREATE TRIGGER attempts_first_state BEFORE INSERT ON attempts
 FOR EACH ROW
@@ -1286,8 +1293,8 @@ CREATE FUNCTION pvdm_attempts_event() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     INSERT INTO events (at_micros, kind, subject, row_key, old, new)
     VALUES (NEW.at_micros, lower(TG_OP), 'attempts', CAST(NEW.attempt_id AS TEXT),
-        CASE WHEN TG_OP = 'UPDATE' THEN json_build_object('attempt_id', OLD.attempt_id, 'workload_id', OLD.workload_id, 'chunk_id', OLD.chunk_id, 'number', OLD.number, 'branch', OLD.branch, 'prefix', OLD.prefix, 'lease_number', OLD.lease_number, 'state', OLD.state, 'staged_snapshot_id', OLD.staged_snapshot_id, 'reason', OLD.reason, 'at_micros', OLD.at_micros)::text END,
-        json_build_object('attempt_id', NEW.attempt_id, 'workload_id', NEW.workload_id, 'chunk_id', NEW.chunk_id, 'number', NEW.number, 'branch', NEW.branch, 'prefix', NEW.prefix, 'lease_number', NEW.lease_number, 'state', NEW.state, 'staged_snapshot_id', NEW.staged_snapshot_id, 'reason', NEW.reason, 'at_micros', NEW.at_micros)::text);
+        CASE WHEN TG_OP = 'UPDATE' THEN json_build_object('attempt_id', OLD.attempt_id, 'workload_id', OLD.workload_id, 'chunk_id', OLD.chunk_id, 'number', OLD.number, 'branch', OLD.branch, 'prefix', OLD.prefix, 'lease_number', OLD.lease_number, 'producer', OLD.producer, 'state', OLD.state, 'staged_snapshot_id', OLD.staged_snapshot_id, 'handed_in_micros', OLD.handed_in_micros, 'reason', OLD.reason, 'at_micros', OLD.at_micros)::text END,
+        json_build_object('attempt_id', NEW.attempt_id, 'workload_id', NEW.workload_id, 'chunk_id', NEW.chunk_id, 'number', NEW.number, 'branch', NEW.branch, 'prefix', NEW.prefix, 'lease_number', NEW.lease_number, 'producer', NEW.producer, 'state', NEW.state, 'staged_snapshot_id', NEW.staged_snapshot_id, 'handed_in_micros', NEW.handed_in_micros, 'reason', NEW.reason, 'at_micros', NEW.at_micros)::text);
     RETURN NULL;
 END $$
 --;

@@ -214,6 +214,8 @@ CREATE TABLE workloads (
 --;
 CREATE INDEX workloads_domain ON workloads (domain)
 --;
+CREATE INDEX workloads_open ON workloads (workload_id) WHERE state = 'OPEN'
+--;
 CREATE INDEX workloads_table_uuid ON workloads (table_uuid)
 --;
 CREATE TABLE announced (
@@ -286,6 +288,8 @@ CREATE TABLE leases (
 	FOREIGN KEY(workload_id) REFERENCES workloads (workload_id)
 )
  STRICT
+--;
+CREATE INDEX leases_expires_micros ON leases (expires_micros)
 --;
 CREATE TABLE statements (
 	statement_id TEXT NOT NULL,
@@ -370,8 +374,10 @@ CREATE TABLE attempts (
 	branch TEXT NOT NULL,
 	prefix TEXT NOT NULL,
 	lease_number INTEGER,
+	producer TEXT NOT NULL,
 	state TEXT NOT NULL,
 	staged_snapshot_id TEXT,
+	handed_in_micros INTEGER,
 	reason TEXT NOT NULL,
 	at_micros INTEGER NOT NULL CONSTRAINT at_micros_not_negative CHECK (at_micros >= 0),
 	PRIMARY KEY (attempt_id),
@@ -1250,8 +1256,9 @@ WHEN NEW.attempt_id IS NOT OLD.attempt_id
     OR NEW.branch IS NOT OLD.branch
     OR NEW.prefix IS NOT OLD.prefix
     OR NEW.lease_number IS NOT OLD.lease_number
+    OR NEW.producer IS NOT OLD.producer
 BEGIN
-    SELECT RAISE(ABORT, 'pvdm rule: only state, staged_snapshot_id, reason, at_micros of attempts change');
+    SELECT RAISE(ABORT, 'pvdm rule: only state, staged_snapshot_id, handed_in_micros, reason, at_micros of attempts change');
 END
 --;
 CREATE TRIGGER attempts_first_state BEFORE INSERT ON attempts
@@ -1279,15 +1286,15 @@ BEGIN
     INSERT INTO events (at_micros, kind, subject, row_key, old, new)
     VALUES (NEW.at_micros, 'insert', 'attempts', CAST(NEW.attempt_id AS TEXT),
         NULL,
-        json_object('attempt_id', NEW.attempt_id, 'workload_id', NEW.workload_id, 'chunk_id', NEW.chunk_id, 'number', NEW.number, 'branch', NEW.branch, 'prefix', NEW.prefix, 'lease_number', NEW.lease_number, 'state', NEW.state, 'staged_snapshot_id', NEW.staged_snapshot_id, 'reason', NEW.reason, 'at_micros', NEW.at_micros));
+        json_object('attempt_id', NEW.attempt_id, 'workload_id', NEW.workload_id, 'chunk_id', NEW.chunk_id, 'number', NEW.number, 'branch', NEW.branch, 'prefix', NEW.prefix, 'lease_number', NEW.lease_number, 'producer', NEW.producer, 'state', NEW.state, 'staged_snapshot_id', NEW.staged_snapshot_id, 'handed_in_micros', NEW.handed_in_micros, 'reason', NEW.reason, 'at_micros', NEW.at_micros));
 END
 --;
 CREATE TRIGGER attempts_event_update AFTER UPDATE ON attempts
 BEGIN
     INSERT INTO events (at_micros, kind, subject, row_key, old, new)
     VALUES (NEW.at_micros, 'update', 'attempts', CAST(NEW.attempt_id AS TEXT),
-        json_object('attempt_id', OLD.attempt_id, 'workload_id', OLD.workload_id, 'chunk_id', OLD.chunk_id, 'number', OLD.number, 'branch', OLD.branch, 'prefix', OLD.prefix, 'lease_number', OLD.lease_number, 'state', OLD.state, 'staged_snapshot_id', OLD.staged_snapshot_id, 'reason', OLD.reason, 'at_micros', OLD.at_micros),
-        json_object('attempt_id', NEW.attempt_id, 'workload_id', NEW.workload_id, 'chunk_id', NEW.chunk_id, 'number', NEW.number, 'branch', NEW.branch, 'prefix', NEW.prefix, 'lease_number', NEW.lease_number, 'state', NEW.state, 'staged_snapshot_id', NEW.staged_snapshot_id, 'reason', NEW.reason, 'at_micros', NEW.at_micros));
+        json_object('attempt_id', OLD.attempt_id, 'workload_id', OLD.workload_id, 'chunk_id', OLD.chunk_id, 'number', OLD.number, 'branch', OLD.branch, 'prefix', OLD.prefix, 'lease_number', OLD.lease_number, 'producer', OLD.producer, 'state', OLD.state, 'staged_snapshot_id', OLD.staged_snapshot_id, 'handed_in_micros', OLD.handed_in_micros, 'reason', OLD.reason, 'at_micros', OLD.at_micros),
+        json_object('attempt_id', NEW.attempt_id, 'workload_id', NEW.workload_id, 'chunk_id', NEW.chunk_id, 'number', NEW.number, 'branch', NEW.branch, 'prefix', NEW.prefix, 'lease_number', NEW.lease_number, 'producer', NEW.producer, 'state', NEW.state, 'staged_snapshot_id', NEW.staged_snapshot_id, 'handed_in_micros', NEW.handed_in_micros, 'reason', NEW.reason, 'at_micros', NEW.at_micros));
 END
 --;
 CREATE TRIGGER contracts_no_delete BEFORE DELETE ON contracts

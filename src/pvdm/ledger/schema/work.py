@@ -9,7 +9,7 @@ from sqlalchemy import CheckConstraint, ForeignKey, ForeignKeyConstraint, Index,
 
 from pvdm.ledger import schema
 from pvdm.model.contract import Atomicity
-from pvdm.model.states import ATTEMPT, NONCE, WORKLOAD, HandleState, NonceState
+from pvdm.model.states import ATTEMPT, NONCE, WORKLOAD, HandleState, NonceState, WorkloadState
 
 
 class NoncePurpose(StrEnum):
@@ -40,6 +40,8 @@ workloads: Final = schema.table(
     Index("workloads_table_uuid", "table_uuid"),
     Index("workloads_domain", "domain"),
 )
+WORKLOAD_IS_OPEN: Final = f"state = '{WorkloadState.OPEN}'"
+schema.index_where("workloads_open", WORKLOAD_IS_OPEN, workloads.c.workload_id)
 
 # Plans in the making: of workloads that become open when all `files` of the source have been read. `found` are the
 # values of the first `files_read` files; `error` is why there is no plan. Neither is in the step log.
@@ -95,6 +97,7 @@ leases: Final = schema.table(
     schema.number_column("expires_micros", changes=True),
     schema.time_column(),
     *schema.hex_checks(32, "run_id"),
+    Index("leases_expires_micros", "expires_micros"),
     in_step_log=False,
 )
 
@@ -107,8 +110,10 @@ attempts: Final = schema.table(
     schema.number_column(
         "lease_number", nullable=True
     ),  # the lease of the run that opened it; null if the Steward opened it
+    schema.text_column("producer"),  # the name of the token that opened it
     *schema.state_column(ATTEMPT),
     schema.text_column("staged_snapshot_id", nullable=True, changes=True),
+    schema.number_column("handed_in_micros", nullable=True, changes=True),  # when its producer ended staging
     schema.text_column("reason", changes=True),
     schema.time_column(),
     *schema.hex_checks(32, "attempt_id"),
@@ -119,9 +124,10 @@ attempts: Final = schema.table(
     UniqueConstraint("prefix", name="attempts_prefix_once"),
     Index("attempts_at_micros", "at_micros"),
 )
+# As text: with values as parameters a database does not know that the index below has all these rows.
+ATTEMPT_IS_LIVE: Final = f"state IN ({', '.join(repr(str(state)) for state in ATTEMPT.live())})"
 # A second live attempt of a chunk cannot be stored, even if the code fails to check it.
-_LIVE: Final = f"state IN ({', '.join(repr(str(state)) for state in ATTEMPT.live())})"
-schema.index_where("attempts_one_live", _LIVE, attempts.c.workload_id, attempts.c.chunk_id, unique=True)
+schema.index_where("attempts_one_live", ATTEMPT_IS_LIVE, attempts.c.workload_id, attempts.c.chunk_id, unique=True)
 
 nonces: Final = schema.table(
     "nonces",

@@ -23,7 +23,10 @@ ATTEMPTS_PAGE_MAX_ROWS: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class AttemptOpening:
-    """The values of a new attempt, which the Steward chooses. `prefix` is the folder that its job may write."""
+    """The values of a new attempt, which the Steward chooses. `prefix` is the folder that its job may write.
+
+    `producer` is the name of the token that opens it.
+    """
 
     attempt_id: str
     workload_id: str
@@ -33,6 +36,7 @@ class AttemptOpening:
     nonce: str
     reason: str
     lease_number: int | None = None  # of the lease under which a run opens it; None if the Steward opens it
+    producer: str = "steward"
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,14 +111,6 @@ def list_live(unit: Unit, workload_id: str | None = None) -> list[Attempt]:
     return unit.records(Attempt, wanted.order_by(attempts.c.at_micros))
 
 
-def count_live(unit: Unit) -> dict[AttemptState, tuple[int, int | None]]:
-    """For each live state: how many attempts are in it, and when the earliest of them entered it (None without any)."""
-    wanted = select(attempts.c.state, func.count().label("number"), func.min(attempts.c.at_micros).label("since"))
-    wanted = wanted.where(attempts.c.state.in_(ATTEMPT.live())).group_by(attempts.c.state)
-    found = {row["state"]: (row["number"], row["since"]) for row in unit.rows(wanted)}
-    return {AttemptState(state): found.get(state, (0, None)) for state in ATTEMPT.live()}
-
-
 def list_ended(unit: Unit, table_uuid: str) -> list[Attempt]:
     """Every ended attempt at a table, oldest first."""
     wanted = _select_at_table(table_uuid).where(attempts.c.state.in_(ATTEMPT.terminal()))
@@ -170,6 +166,7 @@ def open_next(unit: Unit, opening: AttemptOpening, *, most: int = ATTEMPTS_MAX) 
     number = _next_number(unit, opening, min(most, ATTEMPTS_MAX))
     ids.require_name(opening.branch, "branch")
     ids.require_name(opening.prefix, "prefix")
+    ids.require_name(opening.producer, "producer")
     ids.require_reason(opening.reason)
     values = asdict(opening)
     nonce = values.pop("nonce")
@@ -188,7 +185,8 @@ def begin_verifying(unit: Unit, attempt_id: str, *, nonce: str, staged_snapshot_
     """Move from STAGING or COMMITTING to VERIFYING, with a new nonce. A chunk without rows has no staged snapshot."""
     found = lock(unit, attempt_id)
     staged = None if staged_snapshot_id is None else ids.require_snapshot_id(staged_snapshot_id)
-    moved = _move(unit, found, AttemptState.VERIFYING, reason, staged_snapshot_id=staged)
+    handed_in = {"handed_in_micros": unit.at_micros} if found.state is AttemptState.STAGING else {}
+    moved = _move(unit, found, AttemptState.VERIFYING, reason, staged_snapshot_id=staged, **handed_in)
     _abort_nonce(unit, attempt_id, "a new one was drawn for verifying")
     _reserve_nonce(unit, attempt_id, nonce)
     return moved
@@ -300,7 +298,7 @@ def _abort_nonce(unit: Unit, attempt_id: str, reason: str) -> None:
         nonces.abort(unit, current.nonce, reason=reason)
 
 
-def _move(unit: Unit, found: Attempt, to: AttemptState, reason: str, **columns: str | None) -> Attempt:
+def _move(unit: Unit, found: Attempt, to: AttemptState, reason: str, **columns: str | int | None) -> Attempt:
     if not ATTEMPT.allows(found.state, to):
         raise _moved_error(found, to)
     if found.state is AttemptState.COMMITTING and to is not AttemptState.COMMITTED:

@@ -18,10 +18,10 @@ from pvdm.api.work import JobState
 from pvdm.errors import Code, PvdmError
 from pvdm.lake.vault import VaultKind
 from pvdm.ledger.schema.record import overrides, proofs
-from pvdm.ledger.work import attempts
 from pvdm.steward.cleanup.vault import local_folders
 from pvdm.steward.http.errors import status_of
 from pvdm.steward.http.request import RequestContext
+from pvdm.steward.http.work_metrics import WorkMetrics
 from pvdm.steward.notary import Notary
 
 _MICROS: Final = 1_000_000
@@ -75,6 +75,7 @@ class _ScrapedFacts(Collector):
 
     def __init__(self, notary: Notary) -> None:
         self._notary = notary
+        self._work = WorkMetrics()
 
     def describe(self) -> Iterator[Metric]:
         """No metrics. Without this method the registry would call `collect` when the collector is registered."""
@@ -84,7 +85,7 @@ class _ScrapedFacts(Collector):
         """All values. A reader that fails yields none of its values."""
         yield from self._clock_facts()
         readable = 1
-        for read in _READERS:
+        for read in (*_READERS, self._work.collect):
             try:
                 yield from list(read(self._notary))
             except PvdmError:
@@ -161,18 +162,6 @@ def vault_facts(notary: Notary) -> Iterator[Metric]:
     yield _gauge("vault_counted_whole", "Whether that count saw every file", int(last.whole))
 
 
-def attempt_facts(notary: Notary) -> Iterator[Metric]:
-    """Attempts in the ledger that have not ended, by state, and how long the oldest has been in that state."""
-    with notary.ledger.read() as unit:
-        live = attempts.count_live(unit)
-    now = notary.clock.trusted_micros()
-    count = {state.value: number for state, (number, _) in live.items()}
-    begun = {state.value: since for state, (_, since) in live.items() if since is not None}
-    oldest = {state: max(0.0, (now - since) / _MICROS) for state, since in begun.items()}
-    yield _gauges("attempts", "Attempts that have not ended", "state", count)
-    yield _gauges("attempt_oldest_seconds", "How long the oldest attempt has been in its state", "state", oldest)
-
-
 def job_facts(notary: Notary) -> Iterator[Metric]:
     """This Steward's own jobs, by state. An operator must look at a failed job."""
     listed = notary.jobs.list_jobs()
@@ -184,7 +173,7 @@ def job_facts(notary: Notary) -> Iterator[Metric]:
 
 
 _STATEMENT_READERS: Final = (_proof_facts, _log_facts, _epoch_facts)
-_READERS: Final = (*_STATEMENT_READERS, expiry_facts, folder_facts, vault_facts, attempt_facts, job_facts)
+_READERS: Final = (*_STATEMENT_READERS, expiry_facts, folder_facts, vault_facts, job_facts)
 
 
 def _gauge(name: str, help_text: str, value: float) -> Metric:

@@ -150,7 +150,8 @@ class Workloads:
         if earlier is not None:
             return earlier
         row = self._row_of(workload)
-        opening = self._new_attempt(workload, row, chunk_id, attempt_id, branch_of(attempt_id), reason, lease_number)
+        branch = branch_of(attempt_id)
+        opening = self._new_attempt(grant, workload, row, chunk_id, attempt_id, branch, reason, lease_number)
         head = self.catalog.states.load(row).metadata.current_snapshot_id
         opened: list[Attempt] = []
 
@@ -247,7 +248,7 @@ class Workloads:
                 workload = self._open(workload_id, row, in_one_chunk, branch)
             if isinstance(workload, Planning):
                 raise _chunked_error("a plan in the making")
-            found = self._adopt_branch(workload, branch, reason)
+            found = self._adopt_branch(grant, workload, branch, reason)
         self.queue.hurry(found)
         return found
 
@@ -342,6 +343,7 @@ class Workloads:
 
     def _new_attempt(
         self,
+        grant: Grant,
         workload: Workload,
         row: TableRow,
         chunk_id: str,
@@ -355,8 +357,9 @@ class Workloads:
                 raise Code.RECORD_UNKNOWN(reason="chunk_unknown", got=ascii(chunk_id[:80]))
         prefix = f"{row.location.rstrip('/')}/{PREFIX_FOLDER}/{attempt_id}"
         nonce = secrets.token_hex(16)
+        workload_id = workload.opening.workload_id
         return AttemptOpening(
-            attempt_id, workload.opening.workload_id, chunk_id, branch, prefix, nonce, reason, lease_number
+            attempt_id, workload_id, chunk_id, branch, prefix, nonce, reason, lease_number, producer=grant.name
         )
 
     def _begin_verifying(self, found: Attempt, row: TableRow) -> Attempt:
@@ -375,7 +378,7 @@ class Workloads:
         self.queue.changed(found.attempt_id)
         return begun
 
-    def _adopt_branch(self, workload: Workload, branch: str, reason: str | None) -> Attempt:
+    def _adopt_branch(self, grant: Grant, workload: Workload, branch: str, reason: str | None) -> Attempt:
         """Open a new attempt that adopts the branch, or return the last attempt if it does not permit a new one yet."""
         workload_id = workload.opening.workload_id
         with self.ledger.read() as unit:
@@ -403,7 +406,7 @@ class Workloads:
         require_adoptable(metadata, branch)
         attempt_id = secrets.token_hex(16)
         why = reason or f"branch {branch} taken over"
-        opening = self._new_attempt(workload, row, planned[0].chunk_id, attempt_id, branch, why)
+        opening = self._new_attempt(grant, workload, row, planned[0].chunk_id, attempt_id, branch, why)
         head = staged_head(metadata, branch)
 
         def work(unit: Unit) -> Attempt:

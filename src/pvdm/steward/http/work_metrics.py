@@ -1,0 +1,202 @@
+"""Metrics of work by product and producer, computed from the ledger: the same in every Steward, and after a restart."""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_left
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+
+from pvdm.errors import Code, PvdmError
+from pvdm.ledger import Unit
+from pvdm.ledger.work import statistics
+from pvdm.ledger.work.statistics import AttemptEnd, Origin
+from pvdm.model.states import CRASH_LOOP_LEASES, AttemptState
+from pvdm.steward.notary import Notary
+from pvdm.steward.work.opened import contract_of
+
+METRIC_OWNERS_MAX: Final = 200
+"""How many pairs of product and producer have metrics of their own. All others share one, with the labels `other`."""
+
+_MICROS: Final = 1_000_000
+# How far each scrape looks back for attempts that ended in transactions which were committed late.
+_LOOK_BACK_MICROS: Final = 3_600 * _MICROS
+_BUCKET_SECONDS: Final = (1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3_600.0, 14_400.0)
+_LABELS: Final = ("domain", "product", "producer")
+
+Owner: TypeAlias = tuple[str, str, str]
+"""The values of `_LABELS`."""
+_OTHER: Final[Owner] = ("other", "other", "other")
+
+
+@dataclass(slots=True)
+class _Durations:
+    """How often a duration fell into each bucket, and the sum of all durations."""
+
+    counts: list[int] = field(default_factory=lambda: [0] * (len(_BUCKET_SECONDS) + 1))
+    sum_seconds: float = 0.0
+
+    def add(self, micros: int) -> None:
+        seconds = max(0.0, micros / _MICROS)
+        self.counts[bisect_left(_BUCKET_SECONDS, seconds)] += 1
+        self.sum_seconds += seconds
+
+    def buckets(self) -> list[tuple[str, float]]:
+        """Each bound with the number of durations up to it."""
+        found, total = [], 0
+        for bound, count in zip((*map(str, _BUCKET_SECONDS), "+Inf"), self.counts, strict=True):
+            total += count
+            found.append((bound, float(total)))
+        return found
+
+
+class WorkMetrics:
+    """Counts ended attempts, each once, and reads live attempts and leases at each scrape. May be used by threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._products: dict[str, str] = {}  # by the hash of the contract
+        self._owners: set[Owner] = set()  # in the order in which their first attempts ended
+        self._newest = 0  # when the last counted attempt ended
+        self._recent: dict[str, int] = {}  # the counted attempts that `_LOOK_BACK_MICROS` finds again
+        self._ended = Counter[tuple[Owner, str, str]]()
+        self._failures = Counter[tuple[Owner, str]]()
+        self._rows = Counter[Owner]()
+        self._to_verdict: dict[Owner, _Durations] = defaultdict(_Durations)
+        self._to_publication: dict[Owner, _Durations] = defaultdict(_Durations)
+
+    def collect(self, notary: Notary) -> Iterator[Metric]:
+        """All metrics of work. Raises PvdmError if the ledger cannot be read."""
+        with self._lock:
+            self._count_ended(notary)
+            return iter([*self._ended_metrics(), *self._live_metrics(notary)])
+
+    def _count_ended(self, notary: Notary) -> None:
+        """Count the attempts that have ended since the last call. The first call reads all of them, page by page."""
+        after = (max(0, self._newest - _LOOK_BACK_MICROS), "")
+        while True:
+            with notary.ledger.read() as unit:
+                page = statistics.page_ended(unit, after=after)
+                new = [(ended, attempt_id) for ended, attempt_id in page if attempt_id not in self._recent]
+                ends = statistics.read_ends(unit, [attempt_id for _, attempt_id in new])
+                owners = {key: self._owner_of(unit, each.origin) for key, each in ends.items()}
+            for ended, attempt_id in new:
+                self._count(ends[attempt_id], self._owner_shown(owners[attempt_id]))
+                self._recent[attempt_id] = ended
+                self._newest = max(self._newest, ended)
+            if len(page) < statistics.ENDED_PAGE_MAX_ROWS:
+                break
+            after = page[-1]
+        oldest = self._newest - _LOOK_BACK_MICROS
+        self._recent = {key: ended for key, ended in self._recent.items() if ended >= oldest}
+
+    def _count(self, each: AttemptEnd, owner: Owner) -> None:
+        self._ended[owner, each.state.value, "none" if each.verdict is None else each.verdict.value] += 1
+        for failure in each.classes:
+            self._failures[owner, failure.value] += 1
+        self._rows[owner] += each.rows_added
+        if each.handed_in_micros is None:
+            return
+        if each.verdict_micros is not None:
+            self._to_verdict[owner].add(each.verdict_micros - each.handed_in_micros)
+        if each.state is AttemptState.COMMITTED:
+            self._to_publication[owner].add(each.ended_micros - each.handed_in_micros)
+
+    def _owner_shown(self, owner: Owner) -> Owner:
+        """The owner, or `_OTHER` if the limit is reached. A counter never changes its owner while it grows."""
+        if owner not in self._owners and len(self._owners) >= METRIC_OWNERS_MAX:
+            return _OTHER
+        self._owners.add(owner)
+        return owner
+
+    def _owner_of(self, unit: Unit, origin: Origin) -> Owner:
+        product = self._products.get(origin.contract_hash)
+        if product is None:
+            try:
+                product = contract_of(unit, origin.contract_hash).product.product
+            except PvdmError as error:
+                if error.code != Code.RECORD_UNKNOWN:
+                    raise
+                product = "unknown"  # a restored ledger may lack the contract
+            self._products[origin.contract_hash] = product
+        return origin.domain, product, origin.producer
+
+    def _ended_metrics(self) -> Iterator[Metric]:
+        ended = CounterMetricFamily(
+            "pvdm_steward_attempts_ended",
+            "Attempts that have ended, by state and last verdict",
+            labels=[*_LABELS, "state", "verdict"],
+        )
+        for (owner, state, verdict), count in sorted(self._ended.items()):
+            ended.add_metric([*owner, state, verdict], count)
+        failures = CounterMetricFamily(
+            "pvdm_steward_attempt_failures",
+            "Ended attempts whose last verdict is FAIL, by failure class; an attempt may have several classes",
+            labels=[*_LABELS, "class"],
+        )
+        for (owner, failure), count in sorted(self._failures.items()):
+            failures.add_metric([*owner, failure], count)
+        rows = CounterMetricFamily("pvdm_steward_rows_published", "Rows that publications have added", labels=_LABELS)
+        for owner, count in sorted(self._rows.items()):
+            rows.add_metric(owner, count)
+        to_verdict = HistogramMetricFamily(
+            "pvdm_steward_verdict_seconds", "Time from hand-in to the first verdict", labels=_LABELS
+        )
+        to_publication = HistogramMetricFamily(
+            "pvdm_steward_publication_seconds", "Time from hand-in to publication", labels=_LABELS
+        )
+        for family, durations in ((to_verdict, self._to_verdict), (to_publication, self._to_publication)):
+            for owner, each in sorted(durations.items(), key=lambda item: item[0]):
+                family.add_metric(owner, each.buckets(), each.sum_seconds)
+        yield from (ended, failures, rows, to_verdict, to_publication)
+
+    def _live_metrics(self, notary: Notary) -> Iterator[Metric]:
+        now = notary.clock.trusted_micros()
+        with notary.ledger.read() as unit:
+            live = [(self._owner_of(unit, each.origin), each) for each in statistics.count_live_attempts(unit)]
+            leases = statistics.count_live_leases(unit, now).items()
+            leased = [(self._owner_of(unit, origin), count) for origin, count in leases]
+            looping = [
+                self._owner_of(unit, each) for _, each in statistics.list_without_progress(unit, CRASH_LOOP_LEASES)
+            ]
+        shown = self._choose_live_owners([owner for owner, _ in live] + [owner for owner, _ in leased] + looping)
+        counts, oldest = Counter[tuple[Owner, str]](), dict[tuple[Owner, str], float]()
+        for owner, each in live:
+            key = (shown[owner], each.state.value)
+            counts[key] += each.count
+            oldest[key] = max(oldest.get(key, 0.0), (now - each.since_micros) / _MICROS)
+        with_state = [*_LABELS, "state"]
+        attempts = GaugeMetricFamily("pvdm_steward_attempts", "Attempts that have not ended", labels=with_state)
+        ages = GaugeMetricFamily(
+            "pvdm_steward_attempt_oldest_seconds",
+            "How long the oldest attempt has been in its state",
+            labels=with_state,
+        )
+        for (owner, state), count in sorted(counts.items()):
+            attempts.add_metric([*owner, state], count)
+            ages.add_metric([*owner, state], oldest[owner, state])
+        held = GaugeMetricFamily("pvdm_steward_leases", "Workloads on which a run works now", labels=_LABELS)
+        for owner, count in sorted(_sum_by_owner([(shown[owner], count) for owner, count in leased]).items()):
+            held.add_metric(owner, count)
+        loops = GaugeMetricFamily(
+            "pvdm_steward_crash_loops", "Open workloads whose last runs handed nothing in", labels=_LABELS
+        )
+        for owner, count in sorted(_sum_by_owner([(shown[owner], 1) for owner in looping]).items()):
+            loops.add_metric(owner, count)
+        yield from (attempts, ages, held, loops)
+
+    def _choose_live_owners(self, owners: list[Owner]) -> dict[Owner, Owner]:
+        """For each owner, under which owner its gauges are shown. Owners of counters come first."""
+        new = sorted(set(owners) - self._owners)[: max(0, METRIC_OWNERS_MAX - len(self._owners))]
+        return {owner: owner if owner in self._owners or owner in new else _OTHER for owner in owners}
+
+
+def _sum_by_owner(counts: list[tuple[Owner, int]]) -> Counter[Owner]:
+    found = Counter[Owner]()
+    for owner, count in counts:
+        found[owner] += count
+    return found

@@ -1,0 +1,222 @@
+"""Metrics of work by domain, product and producer: counted from the ledger, bounded in number, read by index."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from sqlalchemy import event
+
+import pvdm
+from pvdm import Committed, Coordinator, VerificationFailed
+from pvdm.ledger import Unit
+from pvdm.ledger.work import attempts, leases, statistics
+from pvdm.ledger.work.leases import Runner
+from pvdm.model.role import Role
+from pvdm.model.states import CRASH_LOOP_LEASES, AttemptState
+from pvdm.steward.http import work_metrics
+from tests.support.ledger.rows import attempt_in_state, open_workload
+from tests.support.steward.http import Served, served
+from tests.support.steward.shop import ROWS, Shop, contract, shop_at, table_of
+
+NIGHTLY = {"domain": "sales", "product": "orders", "producer": "nightly"}
+
+
+@pytest.fixture
+def steward(tmp_path: Path) -> Iterator[Served]:
+    with served(tmp_path) as made:
+        yield made
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One sample of a metric."""
+
+    name: str
+    labels: dict[str, str]
+    value: float
+
+
+def parse(text: str) -> list[Sample]:
+    families = text_string_to_metric_families(text)
+    return [
+        Sample(each.name.removeprefix("pvdm_steward_"), each.labels, each.value)
+        for family in families
+        for each in family.samples
+    ]
+
+
+def scrape(steward: Served) -> list[Sample]:
+    response = steward.http.get("/metrics", headers=steward.headers(Role.AUDITOR))
+    assert response.status_code == 200
+    return parse(response.text)
+
+
+def values(samples: list[Sample], name: str, **labels: str) -> list[float]:
+    """The values of the samples with this name and these labels."""
+    return [each.value for each in samples if each.name == name and labels.items() <= each.labels.items()]
+
+
+def owners(samples: list[Sample], name: str) -> set[str]:
+    """The producers, or `other`, that have samples of this name."""
+    return {each.labels["domain"] for each in samples if each.name == name}
+
+
+def shop_metrics(shop: Shop) -> list[Sample]:
+    code, text = shop.metrics()
+    assert code == 200
+    return parse(text)
+
+
+def run(shop: Shop, workload_id: str, rows: int, producer: str = "nightly") -> object:
+    with shop.steward.as_role(Role.PRODUCER, "sales", name=producer) as client, Coordinator(client) as coordinator:
+        return coordinator.execute_workload(workload_id, lambda _s, _c: table_of(ROWS[:rows]), table="sales.orders")
+
+
+def test_ended_attempts_are_counted_by_product_and_producer_and_after_a_restart_again(tmp_path: Path) -> None:
+    with shop_at(tmp_path) as shop:
+        shop.make("sales.orders")
+        shop.protect(contract("sales.orders"))
+        assert isinstance(run(shop, "a", 2), VerificationFailed)
+        assert isinstance(run(shop, "b", 5), Committed)
+        before = shop_metrics(shop)
+        folder = shop.steward.folder
+    assert values(before, "attempts_ended_total", **NIGHTLY, state="COMMITTED", verdict="PASS") == [1]
+    assert values(before, "attempts_ended_total", **NIGHTLY, state="VERIFICATION_FAILED", verdict="FAIL") == [1]
+    assert values(before, "attempt_failures_total", **NIGHTLY, **{"class": "missing"}) == [1]
+    assert values(before, "rows_published_total", **NIGHTLY) == [5]
+    assert values(before, "verdict_seconds_count", **NIGHTLY) == [2]
+    assert values(before, "publication_seconds_count", **NIGHTLY) == [1]
+    [verdicts], [publication] = (
+        values(before, f"{name}_seconds_sum", **NIGHTLY) for name in ("verdict", "publication")
+    )
+    assert 0 < publication < 600
+    assert 0 < verdicts < 600
+    with pvdm.Steward.embedded(folder) as steward:
+        again = shop_metrics(Shop(steward, tmp_path, tmp_path / "tom.pem"))
+    names = ("attempts_ended_total", "attempt_failures_total", "rows_published_total", "verdict_seconds_bucket")
+    for name in (*names, "verdict_seconds_sum", "publication_seconds_sum", "publication_seconds_bucket"):
+        assert [each for each in again if each.name == name] == [each for each in before if each.name == name]
+
+
+def test_an_attempt_is_counted_once_however_often_metrics_are_read(steward: Served) -> None:
+    for name in ("one", "two", "three"):
+        steward.stand.give_up(steward.stand.staging(name))
+        for _ in range(2):
+            found = values(scrape(steward), "attempts_ended_total", state="ROLLED_BACK")
+    assert found == [3]
+
+
+def test_an_attempt_whose_transaction_was_committed_late_is_counted(steward: Served) -> None:
+    late = steward.stand.staging("late")
+    steward.stand.give_up(steward.stand.staging("soon"))
+    begun = steward.stand.notary.clock.now_micros()
+    steward.stand.time.pass_by(60 * 1_000_000)
+    steward.stand.give_up(steward.stand.staging("after"))
+    assert values(scrape(steward), "attempts_ended_total", state="ROLLED_BACK") == [2]
+
+    def end(unit: Unit) -> None:
+        attempts.end(unit, late.attempt.attempt_id, AttemptState.ROLLED_BACK, reason="given up")
+
+    steward.stand.notary.ledger.transact(end, at_micros=begun)
+    assert values(scrape(steward), "attempts_ended_total", state="ROLLED_BACK") == [3]
+
+
+def test_owners_beyond_the_limit_share_the_label_other(steward: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(work_metrics, "METRIC_OWNERS_MAX", 2)
+    for domain in ("a", "b", "c", "d"):
+        steward.stand.give_up(steward.stand.staging(f"ended-{domain}", domain=domain))
+        steward.stand.time.pass_by(1_000_000)
+        steward.stand.staging(f"live-{domain}", domain=domain)
+    found = scrape(steward)
+    assert owners(found, "attempts_ended_total") == owners(found, "attempts") == {"a", "b", "other"}
+    assert values(found, "attempts_ended_total", producer="other") == [2]
+    assert values(found, "attempts", domain="other", state="STAGING") == [2]
+
+
+def test_live_attempts_without_an_ended_one_have_labels_of_their_own_up_to_the_limit(
+    steward: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(work_metrics, "METRIC_OWNERS_MAX", 2)
+    for domain in ("a", "b", "c"):
+        steward.stand.staging(f"live-{domain}", domain=domain)
+    assert owners(scrape(steward), "attempts") == {"a", "b", "other"}
+
+
+def lease(steward: Served, workload_id: str, *, seconds: int = 60) -> int:
+    """Acquire a lease as a new run that takes over, and return its number."""
+    runner = Runner(secrets.token_hex(16), "nightly", "process 1", None)
+    ledger, clock = steward.stand.notary.ledger, steward.stand.notary.clock
+    acquired = ledger.transact(
+        lambda unit: leases.acquire(unit, workload_id, runner, seconds=seconds, take_over=True),
+        at_micros=clock.now_micros(),
+    )
+    return acquired.lease_number
+
+
+def test_a_workload_counts_as_leased_once_until_its_newest_lease_expires(steward: Served) -> None:
+    workload_id = steward.stand.staging().attempt.workload_id
+    lease(steward, workload_id)
+    lease(steward, workload_id, seconds=30)  # it takes over, and the older lease would be live for longer
+    assert values(scrape(steward), "leases", producer="nightly") == [1]
+    steward.stand.time.pass_by(31 * 1_000_000)
+    assert values(scrape(steward), "leases") == []
+
+
+def test_runs_in_a_row_that_hand_nothing_in_are_shown_as_a_crash_loop(steward: Served) -> None:
+    core = steward.stand.staging()
+    for _ in range(CRASH_LOOP_LEASES - 1):
+        lease(steward, core.attempt.workload_id)
+    assert values(scrape(steward), "crash_loops") == []
+    lease(steward, core.attempt.workload_id)
+    assert values(scrape(steward), "crash_loops", producer="nightly") == [1]
+
+
+def test_runs_that_wait_for_the_steward_are_no_crash_loop(steward: Served) -> None:
+    core = steward.stand.verifying()
+    for _ in range(CRASH_LOOP_LEASES + 1):
+        lease(steward, core.attempt.workload_id)
+    assert values(scrape(steward), "crash_loops") == []
+
+
+def test_each_query_of_the_metrics_reads_an_index(steward: Served) -> None:
+    ledger = steward.stand.notary.ledger
+
+    def fill(unit: Unit) -> None:
+        open_workload(unit)
+        attempt_in_state(unit, AttemptState.COMMITTED)
+
+    ledger.transact(fill, at_micros=steward.stand.notary.clock.now_micros())
+    with ledger.read() as unit, explained(unit) as plans:
+        ended = statistics.page_ended(unit, after=(0, ""))
+        assert statistics.read_ends(unit, [attempt_id for _, attempt_id in ended])
+        statistics.count_live_attempts(unit)
+        statistics.count_live_leases(unit, 0)
+        statistics.list_without_progress(unit, CRASH_LOOP_LEASES)
+    assert len(plans) > 4
+    scans = [line for plan in plans for line in plan if line.startswith("SCAN") and "INDEX" not in line]
+    assert scans == []
+
+
+@contextlib.contextmanager
+def explained(unit: Unit) -> Iterator[list[list[str]]]:
+    """Collects SQLite's plan of each query that the unit runs."""
+    plans: list[list[str]] = []
+    connection = unit._connection.as_sqlalchemy()
+
+    def explain(_connection: object, cursor: object, statement: str, parameters: Any, *_: object) -> None:
+        raw = connection.connection.cursor()
+        raw.execute(f"EXPLAIN QUERY PLAN {statement}", parameters)
+        plans.append([row[3] for row in raw.fetchall()])
+
+    event.listen(connection, "before_cursor_execute", explain)
+    try:
+        yield plans
+    finally:
+        event.remove(connection, "before_cursor_execute", explain)
