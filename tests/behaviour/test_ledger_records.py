@@ -12,8 +12,19 @@ from pvdm.errors import ConflictError, InputError, NotAllowedError, PvdmError, V
 from pvdm.lake.paths import Pointer
 from pvdm.ledger import Ledger, Unit
 from pvdm.ledger.catalog import namespaces, requests, snapshots, tables, views
-from pvdm.ledger.record import events, proofs, protections, receipts, restores, shared_settings, statements, tokens
+from pvdm.ledger.record import (
+    events,
+    outbox,
+    proofs,
+    protections,
+    receipts,
+    restores,
+    shared_settings,
+    statements,
+    tokens,
+)
 from pvdm.ledger.record.events import LedgerLog
+from pvdm.ledger.record.outbox import Channel
 from pvdm.ledger.record.proofs import ProofRecord
 from pvdm.ledger.record.protections import MigrationRecord, ProtectionRecord
 from pvdm.ledger.record.receipts import ReceiptRecord
@@ -168,6 +179,7 @@ def fill_catalog(unit: Unit) -> None:
     views.drop(unit, home, views.swap(unit, home, view, pointer, location="file:///weekly"))
     tables.schedule_deletes(unit, "t-1", ["1.json"])
     requests.add(unit, requests.Request("etl", "key-1", hex64("request"), 200, "{}"))
+    outbox.add(unit, Channel.ALERTS, hex64("event")[:32], {"kind": "expiring"})
 
 
 def stored_rows(unit: Unit, table: Table) -> dict[str, dict[str, Any]]:
@@ -207,9 +219,11 @@ def test_an_update_by_hand_leaves_the_old_row_in_the_events(unit: Unit) -> None:
 
 
 @pytest.mark.parametrize("table", metadata.sorted_tables, ids=lambda table: table.name)
-def test_no_row_can_be_deleted_except_answers_to_requests_and_plans_in_the_making(unit: Unit, table: Table) -> None:
+def test_no_row_can_be_deleted_except_answers_to_requests_plans_in_the_making_and_sent_events(
+    unit: Unit, table: Table
+) -> None:
     fill_every_table(unit)
-    if table.name in {"catalog_requests", "plannings"}:
+    if table.name in {"catalog_requests", "outbox", "plannings"}:
         assert unit.execute(table.delete()).rowcount == 1
         return
     with pytest.raises(NotAllowedError, match="never deleted"):

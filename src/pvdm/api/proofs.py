@@ -34,6 +34,8 @@ from pvdm.model.states import NonceState
 
 AUDIT_IDS_MAX: Final = 64
 
+FindingCode: TypeAlias = Annotated[str, Field(pattern="^[a-z][a-z0-9_]{0,63}$")]
+
 
 class Signature(RequestModel):
     """One signature of an envelope."""
@@ -320,6 +322,19 @@ class AuditView(ResponseModel):
     log_size: DecimalText
     statements: tuple[LoggedView, ...]
     released_claims: tuple[Sha256, ...]
+
+
+class AuditReportRequest(RequestModel):
+    """An auditor's report of violations: the codes of the findings, and how many findings there are."""
+
+    codes: Annotated[list[FindingCode], Field(min_length=1, max_length=AUDIT_IDS_MAX)]
+    violations: Annotated[int, Field(ge=1, le=2**31 - 1)]
+
+
+class AuditReported(ResponseModel):
+    """The report is in the step log. `alerted`: this Steward sends an alert about it."""
+
+    alerted: Flag
 
 
 class ConsistencyView(ResponseModel):

@@ -88,8 +88,20 @@ class ServedCatalog(ResponseModel):
     warehouse: str
 
 
+class OutboxView(ResponseModel):
+    """The events of a channel that wait for delivery. `problem`: why the oldest was not delivered; null if untried."""
+
+    channel: str
+    pending: Count
+    oldest_seconds: Count
+    problem: str | None
+
+
 class StewardInfo(ResponseModel):
-    """The Steward's name (`notary`), its log's (`origin`), and more; null means no epoch, trust root or catalog."""
+    """The Steward's name (`notary`), its log's (`origin`), and more; null means no epoch, trust root or catalog.
+
+    `outbox` has the channels with events that wait for delivery.
+    """
 
     notary: str
     origin: str
@@ -99,6 +111,7 @@ class StewardInfo(ResponseModel):
     log_size: DecimalText
     trust_root_version: Count | None
     catalog: ServedCatalog | None
+    outbox: tuple[OutboxView, ...] = ()
 
 
 class TrustRootVersion(ResponseModel):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from urllib.parse import quote
 
-from pvdm.api.proofs import AUDIT_IDS_MAX, AuditView, LoggedList, LoggedView
-from pvdm.client.calls import Calls, Query, number_text, page_query, sha256_text
+from pvdm.api.proofs import AUDIT_IDS_MAX, AuditReported, AuditReportRequest, AuditView, LoggedList, LoggedView
+from pvdm.client.calls import Calls, Query, build_request, new_post, number_text, page_query, sha256_text
 from pvdm.errors import Code
 
 
@@ -39,6 +39,11 @@ class AuditCalls(Calls):
         if manifest is not None:
             query = (*query, ("manifest", manifest))
         return self._get_bytes(f"{_audit_path(table)}/files", query)
+
+    def report_audit(self, table: str, codes: Sequence[str], violations: int) -> bool:
+        """Report violations that an audit of the table found; returns whether the Steward sends an alert."""
+        body = build_request(AuditReportRequest, codes=sorted(set(codes))[:AUDIT_IDS_MAX], violations=violations)
+        return self._read(new_post(f"{_audit_path(table)}/report", body, repeatable=True), AuditReported).alerted
 
 
 def _audit_path(table: str) -> str:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Final
 
 from pvdm.catalog.catalog import Catalog, StewardPlaces, open_catalog
 from pvdm.digest.digester import kernel_engine
@@ -20,7 +21,8 @@ from pvdm.ledger import Ledger, ledger_file, open_ledger
 from pvdm.ledger.catalog import tables
 from pvdm.ledger.clock import LedgerClock, boot_id, database_micros, monotonic_micros, wall_micros
 from pvdm.ledger.migrations import is_migrated, migrate
-from pvdm.ledger.record import receipts, restores
+from pvdm.ledger.record import outbox, receipts, restores
+from pvdm.ledger.record.outbox import Channel
 from pvdm.ledger.work import leases
 from pvdm.model.statements.epoch import EpochStage
 from pvdm.steward.access import Access
@@ -30,6 +32,9 @@ from pvdm.steward.cleanup.vault import VaultUsage
 from pvdm.steward.config.ledger_agreement import require_shared_settings, require_table_folders, store_shared_settings
 from pvdm.steward.config.resources import archive_folder, open_keys, open_mounts, outside_file
 from pvdm.steward.config.steward import FileKeys, StewardConfig
+from pvdm.steward.delivery.alerts import open_alert_sender
+from pvdm.steward.delivery.delivery import Delivery
+from pvdm.steward.delivery.watch import Watch
 from pvdm.steward.migrations import Migrations
 from pvdm.steward.pipeline.assemble import Pipeline, PipelineParts, build_pipeline, fields_of
 from pvdm.steward.pipeline.spark import SparkVerifier
@@ -43,6 +48,7 @@ from pvdm.steward.record.overrides import Overrides
 from pvdm.steward.record.proofs import Proofs
 from pvdm.steward.record.recorder import Recorder
 from pvdm.steward.record.roots import TrustRoots
+from pvdm.steward.work.notices import Notices
 from pvdm.trust.keys.epochs import EpochBook, KeyRole
 from pvdm.trust.keys.handles import Handles
 from pvdm.trust.keys.service import KeyService
@@ -54,6 +60,7 @@ from pvdm.verify.fetch import Files
 from pvdm.verify.spark.access import StoreAccess
 
 Clock = Callable[[], int]  # returns a time in microseconds
+_DELIVERY_STOP_SECONDS: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +80,8 @@ class Notary(Pipeline):
     expiries: Expiries
     folders: FolderHealth
     usage: VaultUsage
+    watch: Watch | None = None  # for alerts
+    deliveries: Mapping[Channel, Delivery] = field(default_factory=dict)
     buckets: StoreHealth | None = None
 
     def readiness(self) -> tuple[PvdmError, ...]:
@@ -114,10 +123,24 @@ class Notary(Pipeline):
             self.catalog.unnamed_sweep.sweep()
             self.catalog.retention.sweep()
             self.vault_sweep.sweep()
+            if self.deliveries:
+                self.ledger.transact(outbox.forget_old, at_micros=self.clock.now_micros())
+
+    def start_work(self) -> None:
+        """Start the threads that run jobs and deliver events."""
+        self.jobs.start()
+        for delivery in self.deliveries.values():
+            delivery.start()
+
+    def stop_work(self) -> None:
+        """Stop these threads. What they have not done is done after the next start."""
+        self.jobs.stop()
+        for delivery in self.deliveries.values():
+            delivery.stop(_DELIVERY_STOP_SECONDS)
 
     def close(self) -> None:
         """Wait for running work, store the time, then release keys and database."""
-        self.jobs.stop()
+        self.stop_work()
         if self.spark is not None:
             self.spark.close()
         with contextlib.suppress(PvdmError):
@@ -293,11 +316,19 @@ def _build(config: StewardConfig, ledger: Ledger, clock: LedgerClock, keys: KeyS
         proofs=Proofs(ledger, clock, keys, recorder, log, notary=config.notary, isolation=config.isolation),
         catalog=catalog,
         stores=stores,
+        notices=Notices(config.notary, alerts=config.alerts is not None),
         spark=spark,
     )
     pipeline = build_pipeline(parts)
     vault = Vault(config.catalog.vault, stores)
     approvals = Approvals(ledger, clock, recorder, trust, catalog, pipeline.sources, spark_extraction)
+    expiries = Expiries(ledger, clock, trust, keys.book, config.service.tls_certificate)
+    watch, deliveries = None, dict[Channel, Delivery]()
+    if config.alerts is not None:
+        stuck = config.alerts.job_stuck_seconds
+        watch = Watch(ledger, clock, parts.notices, expiries, pipeline.jobs.list_jobs, stuck)
+        send = open_alert_sender(config.alerts)
+        deliveries[Channel.ALERTS] = Delivery(ledger, clock, Channel.ALERTS, send)
     return Notary(
         **fields_of(pipeline),
         outside=outside,
@@ -309,11 +340,21 @@ def _build(config: StewardConfig, ledger: Ledger, clock: LedgerClock, keys: KeyS
         protections=Protections(approvals, Files(stores)),
         migrations=Migrations(approvals),
         claim_releases=ClaimReleases(approvals),
-        audits=Audits(ledger, recorder.require_covered, catalog, config.catalog.vault, stores),
-        expiries=Expiries(ledger, clock, trust, keys.book, config.service.tls_certificate),
+        audits=Audits(
+            ledger,
+            clock,
+            recorder.require_covered,
+            catalog,
+            config.catalog.vault,
+            stores,
+            on_report=parts.notices.add_audit_finding,
+        ),
+        expiries=expiries,
         buckets=_bucket_health(config),
         folders=_folder_health(config, ledger),
         usage=VaultUsage(vault),
+        watch=watch,
+        deliveries=deliveries,
     )
 
 

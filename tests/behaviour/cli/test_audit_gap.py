@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from pvdm.ledger.record import events
+from pvdm.ledger.record.events import Event
 from pvdm.model.statements.migration import ProtectionAction
 from tests.behaviour.cli.support import Run
 from tests.behaviour.cli.test_audit import Auditor
@@ -77,3 +79,20 @@ def test_accepting_an_unknown_gap_is_a_finding(audited: Audited, pvdm: Run) -> N
 def test_a_gap_id_that_is_not_whole_is_a_usage_error(pvdm: Run, given: str) -> None:
     refused = pvdm("audit", FULL_NAME, "--accept-gap", given, "--json")
     assert (refused.code, refused.error) == (2, "usage")
+
+
+def reports(audited: Audited) -> list[Event]:
+    """The reports of auditors in the step log."""
+    with audited.scene.notary.ledger.read() as unit:
+        return [each for each in events.page(unit) if each.kind == "audit_reported"]
+
+
+def test_a_violation_is_reported_to_the_steward_on_request(audited: Audited, pvdm: Run) -> None:
+    assert pvdm("audit", FULL_NAME, "--report").code == 0
+    rewrite_unprotected(audited)
+    assert pvdm("audit", FULL_NAME).code == 3
+    assert reports(audited) == []
+    assert pvdm("audit", FULL_NAME, "--report").code == 3
+    [event] = reports(audited)
+    assert event.new is not None
+    assert (event.new["codes"], event.new["violations"]) == (["audit_protection_gap"], 1)

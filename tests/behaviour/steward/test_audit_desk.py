@@ -152,6 +152,7 @@ def test_an_auditor_of_one_domain_cannot_read_files_outside_the_tables_folders(a
     """A table that an operator registered may name any file, also one of another domain."""
     desk = Audits(
         audited.scene.notary.ledger,
+        audited.scene.notary.clock,
         lambda _: None,
         audited.scene.notary.catalog,
         Path("/nowhere"),

@@ -72,6 +72,7 @@ def test_the_steward_shows_its_identity_log_size_and_versions(steward: Served) -
         "log_size": str(steward.stand.notary.log.size()),
         "trust_root_version": 1,
         "catalog": {"name": "lake", "warehouse": steward.stand.config.catalog.warehouse},
+        "outbox": [],
     }
 
 

@@ -76,6 +76,7 @@ ALLOWED = {
     "GET /v1/tables/{table}/audit/receipts": "auditor operator",
     "GET /v1/tables/{table}/audit/statements": "auditor operator",
     "GET /v1/tables/{table}/audit/files": "auditor operator",
+    "POST /v1/tables/{table}/audit/report": "auditor",
     "POST /v1/attestations/challenges": "attestor",
     "POST /v1/attestations": "attestor",
     "GET /v1/attestations": "attestor auditor operator",
@@ -118,5 +119,6 @@ BODIES: dict[str, dict[str, Any]] = {
     "/v1/workloads/{workload_id}/lease/release": HELD,
     "/v1/workloads/{workload_id}/attempts": {**REASON, "chunk_id": "all", "lease_number": 1},
     "/v1/attempts/{attempt_id}/abort": {**REASON, "lease_number": 1},
+    "/v1/tables/{table}/audit/report": {"codes": ["audit_proof_missing"], "violations": 1},
     "/v1/attempts/{attempt_id}/tokens": {"secret_sha256": "ab" * 32},
 }

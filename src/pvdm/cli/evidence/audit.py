@@ -82,6 +82,7 @@ def _parse_gap_id(text: str) -> str:
     metavar="SNAPSHOT",
     help="Accept that main lacks this snapshot, which has a receipt; may be repeated.",
 )
+@click.option("--report", "tells", is_flag=True, help="Report a violation to the Steward, which alerts operators.")
 @trust_options(required=False)
 @service_options
 def audit_command(
@@ -92,6 +93,7 @@ def audit_command(
     rehash: bool,
     accepted_gaps: tuple[str, ...],
     accept_lost: tuple[int, ...],
+    tells: bool,
     trust: TrustOptions,
     service: Service,
 ) -> int:
@@ -115,6 +117,8 @@ def audit_command(
         raise click.UsageError("name a table, or a bundle with --bundle")
     if bundle is not None and (trust.root_file is None or export is not None):
         raise click.UsageError("--bundle needs --trust-root, and cannot be exported again")
+    if bundle is not None and tells:
+        raise click.UsageError("--report needs a Steward, so it cannot be used with --bundle")
     if export is not None:
         require_new(export)
     if bundle is not None:
@@ -136,13 +140,16 @@ def audit_command(
         if export is not None and isinstance(files, RecordingFiles):
             write_new(export, AuditBundle(evidence, files.read_files).to_bytes())
     _show(report, basis, export, has_own_root=trust.root_file is not None)
+    if tells and not report.holds:
+        codes = [finding.code for finding in report.all_findings]
+        with service.connect() as client:
+            client.report_audit(expect(table, "table or bundle is given"), codes, len(codes))
     return 0 if report.holds else VerificationError.exit_code
 
 
 def _may_have_expired(report: AuditReport) -> bool:
     """Whether a snapshot of the evidence may have expired at the Steward before its files were read."""
-    findings = (*report.findings, *(finding for snapshot in report.snapshots for finding in snapshot.findings))
-    return any(finding.code == Code.AUDIT_SNAPSHOT_UNKNOWN for finding in findings)
+    return any(finding.code == Code.AUDIT_SNAPSHOT_UNKNOWN for finding in report.all_findings)
 
 
 def _read_bundle(path: Path) -> AuditBundle:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 _LISTED_ROWS: Final = 1_000
 _DEFAULT_ROWS: Final = 20
+_OUTBOX_LATE_SECONDS: Final = 60
 _FAILED: Final = "failed"
 _WAITING: Final = "waiting"
 _NOT_PERMITTED: Final = frozenset({"domain_wrong", "role_wrong", "token_of_other_attempt"})
@@ -148,12 +149,22 @@ def _show(found: Status) -> None:
     if info.catalog is not None:
         catalog = f"{info.catalog.name}, tables in {info.catalog.warehouse}"
     say(f"  catalog     {catalog}")
+    _show_outbox(found)
     you = found.identity
     domain = "every domain" if you.domain == "*" else f"domain {you.domain}"
     say(f"  you are     {you.name}, {you.role.value} of {domain}, until {utc(you.expires_at)}")
     _show_epochs(found)
     _show_jobs(found)
     _show_workloads_and_proofs(found)
+
+
+def _show_outbox(found: Status) -> None:
+    for each in found.info.outbox:
+        if each.problem is not None or each.oldest_seconds >= _OUTBOX_LATE_SECONDS:
+            problem = "" if each.problem is None else f": {each.problem}"
+            age = f"the oldest for {counted(each.oldest_seconds, 'second')}"
+            line = f"  NOT DELIVERED: {counted(each.pending, 'event')} of the channel {each.channel}, {age}{problem}"
+            say(line, style="bold red")
 
 
 def _show_epochs(found: Status) -> None:

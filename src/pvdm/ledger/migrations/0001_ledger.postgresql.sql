@@ -110,6 +110,24 @@ CREATE UNIQUE INDEX namespaces_levels_once ON namespaces (levels) WHERE dropped_
 --;
 CREATE INDEX namespaces_parent ON namespaces (parent)
 --;
+CREATE TABLE outbox (
+	event_id TEXT NOT NULL,
+	channel TEXT NOT NULL,
+	body TEXT NOT NULL,
+	due_micros BIGINT NOT NULL,
+	tries BIGINT NOT NULL,
+	problem TEXT,
+	delivered_micros BIGINT,
+	created_micros BIGINT NOT NULL,
+	at_micros BIGINT NOT NULL CONSTRAINT at_micros_not_negative CHECK (at_micros >= 0),
+	PRIMARY KEY (event_id),
+	CONSTRAINT event_id_hex CHECK (event_id ~ '^[0-9a-f]{32}$')
+)
+--;
+CREATE INDEX outbox_delivered_micros ON outbox (delivered_micros)
+--;
+CREATE INDEX outbox_pending ON outbox (channel, created_micros) WHERE delivered_micros IS NULL
+--;
 CREATE TABLE pending_deletes (
 	name TEXT NOT NULL,
 	table_uuid TEXT NOT NULL,
@@ -245,6 +263,8 @@ CREATE TABLE deadlines (
 	PRIMARY KEY (workload_id),
 	FOREIGN KEY(workload_id) REFERENCES workloads (workload_id)
 )
+--;
+CREATE INDEX deadlines_deadline_micros ON deadlines (deadline_micros)
 --;
 CREATE TABLE handle_workers (
 	handle_sha256 TEXT NOT NULL,
@@ -860,6 +880,18 @@ END $$
 CREATE TRIGGER namespaces_event AFTER INSERT OR UPDATE ON namespaces
 FOR EACH ROW
 EXECUTE FUNCTION pvdm_namespaces_event()
+--;
+CREATE TRIGGER outbox_fixed BEFORE UPDATE ON outbox
+FOR EACH ROW
+WHEN (NEW.event_id IS DISTINCT FROM OLD.event_id
+    OR NEW.channel IS DISTINCT FROM OLD.channel
+    OR NEW.body IS DISTINCT FROM OLD.body
+    OR NEW.created_micros IS DISTINCT FROM OLD.created_micros)
+EXECUTE FUNCTION pvdm_refuse('only due_micros, tries, problem, delivered_micros, at_micros of outbox change')
+--;
+CREATE TRIGGER outbox_no_truncate BEFORE TRUNCATE ON outbox
+FOR EACH STATEMENT
+EXECUTE FUNCTION pvdm_refuse('rows of outbox are never deleted')
 --;
 CREATE TRIGGER pending_deletes_no_delete BEFORE DELETE ON pending_deletes
 FOR EACH ROW

@@ -119,6 +119,25 @@ CREATE UNIQUE INDEX namespaces_levels_once ON namespaces (levels) WHERE dropped_
 --;
 CREATE INDEX namespaces_parent ON namespaces (parent)
 --;
+CREATE TABLE outbox (
+	event_id TEXT NOT NULL,
+	channel TEXT NOT NULL,
+	body TEXT NOT NULL,
+	due_micros INTEGER NOT NULL,
+	tries INTEGER NOT NULL,
+	problem TEXT,
+	delivered_micros INTEGER,
+	created_micros INTEGER NOT NULL,
+	at_micros INTEGER NOT NULL CONSTRAINT at_micros_not_negative CHECK (at_micros >= 0),
+	PRIMARY KEY (event_id),
+	CONSTRAINT event_id_hex CHECK (length(event_id) = 32 AND event_id NOT GLOB '*[^0-9a-f]*')
+)
+ STRICT
+--;
+CREATE INDEX outbox_delivered_micros ON outbox (delivered_micros)
+--;
+CREATE INDEX outbox_pending ON outbox (channel, created_micros) WHERE delivered_micros IS NULL
+--;
 CREATE TABLE pending_deletes (
 	name TEXT NOT NULL,
 	table_uuid TEXT NOT NULL,
@@ -263,6 +282,8 @@ CREATE TABLE deadlines (
 	FOREIGN KEY(workload_id) REFERENCES workloads (workload_id)
 )
  STRICT
+--;
+CREATE INDEX deadlines_deadline_micros ON deadlines (deadline_micros)
 --;
 CREATE TABLE handle_workers (
 	handle_sha256 TEXT NOT NULL,
@@ -866,6 +887,15 @@ BEGIN
     VALUES (NEW.at_micros, 'update', 'namespaces', CAST(NEW.namespace_id AS TEXT),
         json_object('namespace_id', OLD.namespace_id, 'levels', OLD.levels, 'parent', OLD.parent, 'domain', OLD.domain, 'properties', OLD.properties, 'protected_by', OLD.protected_by, 'dropped_micros', OLD.dropped_micros, 'at_micros', OLD.at_micros),
         json_object('namespace_id', NEW.namespace_id, 'levels', NEW.levels, 'parent', NEW.parent, 'domain', NEW.domain, 'properties', NEW.properties, 'protected_by', NEW.protected_by, 'dropped_micros', NEW.dropped_micros, 'at_micros', NEW.at_micros));
+END
+--;
+CREATE TRIGGER outbox_fixed BEFORE UPDATE ON outbox
+WHEN NEW.event_id IS NOT OLD.event_id
+    OR NEW.channel IS NOT OLD.channel
+    OR NEW.body IS NOT OLD.body
+    OR NEW.created_micros IS NOT OLD.created_micros
+BEGIN
+    SELECT RAISE(ABORT, 'pvdm rule: only due_micros, tries, problem, delivered_micros, at_micros of outbox change');
 END
 --;
 CREATE TRIGGER pending_deletes_no_delete BEFORE DELETE ON pending_deletes

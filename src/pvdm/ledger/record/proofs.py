@@ -204,6 +204,13 @@ def find_overrides_used_by(unit: Unit, workload_ids: Sequence[str]) -> dict[str,
     return found
 
 
+def list_used_overrides(unit: Unit, *, since_micros: int) -> list[tuple[OverrideRecord, str]]:
+    """The overrides that were submitted since that time and used, each with the id of its workload."""
+    wanted = _select_overrides().add_columns(proofs.c.workload_id)
+    wanted = wanted.where(nonce_table.c.state == NonceState.COMMITTED, overrides.c.at_micros >= since_micros)
+    return [(record_from(OverrideRecord, row), row["workload_id"]) for row in unit.rows(wanted)]
+
+
 def _select_overrides() -> Select[Any]:
     return (
         select(overrides, nonce_table.c.state, proofs.c.domain)

@@ -188,6 +188,23 @@ lost_claims: Final = schema.table(
     Index("lost_claims_target", "target"),
 )
 
+# Events for other systems, and their delivery. `body`: JSON; `due_micros`: when the next delivery is due.
+outbox: Final = schema.table(
+    "outbox",
+    schema.text_column("event_id", primary_key=True),
+    *schema.text_columns("channel", "body"),
+    *(schema.number_column(name, changes=True) for name in ("due_micros", "tries")),
+    schema.text_column("problem", nullable=True, changes=True),  # why the last delivery failed
+    schema.number_column("delivered_micros", nullable=True, changes=True),
+    schema.number_column("created_micros"),
+    schema.time_column(),
+    *schema.hex_checks(32, "event_id"),
+    Index("outbox_delivered_micros", "delivered_micros"),
+    in_step_log=False,
+    deletable=True,
+)
+schema.index_where("outbox_pending", "delivered_micros IS NULL", outbox.c.channel, outbox.c.created_micros)
+
 # Settings that all Stewards of this ledger share: one row. A setting that no Steward has set yet is null.
 shared_settings: Final = schema.table(
     "shared_settings",

@@ -81,6 +81,7 @@ deadlines: Final = schema.table(
     schema.number_column("seconds", CheckConstraint("seconds > 0", name="seconds_positive"), changes=True),
     schema.number_column("deadline_micros", changes=True),
     schema.time_column(),
+    Index("deadlines_deadline_micros", "deadline_micros"),
 )
 
 # One row for each time that a run got the right to work on a workload. The row with the largest number counts. Renewals

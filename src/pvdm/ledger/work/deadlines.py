@@ -10,9 +10,10 @@ from sqlalchemy import select
 
 from pvdm.errors import Code
 from pvdm.ledger.connection import record_from, record_if_found
-from pvdm.ledger.schema.work import deadlines
+from pvdm.ledger.schema.work import deadlines, workloads
 from pvdm.ledger.unit import Unit
 from pvdm.model.printable import utc_time
+from pvdm.model.states import WorkloadState
 
 _MICROS: Final = 1_000_000
 
@@ -40,6 +41,14 @@ def find_all(unit: Unit, workload_ids: Sequence[str]) -> dict[str, Deadline]:
     """The deadlines of those of these workloads that have one."""
     rows = unit.rows_with(select(deadlines), deadlines.c.workload_id, list(workload_ids))
     return {row["workload_id"]: record_from(Deadline, row) for row in rows}
+
+
+def list_passed(unit: Unit, *, since_micros: int, now_micros: int) -> list[Deadline]:
+    """The deadlines of open workloads that have passed since that time, oldest first."""
+    passed = deadlines.c.deadline_micros.between(since_micros, now_micros)
+    same_workload = workloads.c.workload_id == deadlines.c.workload_id
+    wanted = select(deadlines).join(workloads, same_workload).where(passed, workloads.c.state == WorkloadState.OPEN)
+    return unit.records(Deadline, wanted.order_by(deadlines.c.deadline_micros))
 
 
 def set_timeout(unit: Unit, workload_id: str, seconds: int) -> None:

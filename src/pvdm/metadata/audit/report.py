@@ -193,7 +193,12 @@ class AuditReport(Document, title="the report of an audit"):
     @property
     def holds(self) -> bool:
         """Whether there is no finding. Break-glass publications are allowed, and gaps must be accepted."""
-        return not self.findings and not any(each.findings for each in self.snapshots)
+        return not self.all_findings
+
+    @property
+    def all_findings(self) -> tuple[AuditFinding, ...]:
+        """The findings about the table, and those about its snapshots."""
+        return (*self.findings, *(finding for snapshot in self.snapshots for finding in snapshot.findings))
 
     @property
     def counts(self) -> dict[str, int]:

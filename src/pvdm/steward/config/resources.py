@@ -24,6 +24,7 @@ from pvdm.trust.keys.service import EpochStore, KeyService
 
 SECRET_FILE_MAX_BYTES: Final = 65_536
 PASSPHRASE_FILE_MAX_BYTES: Final = 4_096
+_ALERT_SECRET_BYTES_LEAST: Final = 16
 
 
 def open_mounts(configured: Sequence[UpstreamConfig], store: S3Settings | None = None) -> tuple[Mount, ...]:
@@ -62,6 +63,15 @@ def _read_upstream_secret(path: Path | None) -> Secret | None:
     if not 0 < len(data) <= SECRET_FILE_MAX_BYTES:
         message, expected = "a secret of an upstream catalog has a wrong size", f"1 to {SECRET_FILE_MAX_BYTES} bytes"
         raise Code.CONFIG_INVALID(message, expected=f"{expected} in {path}", got=f"{len(data)} bytes")
+    return Secret(data)
+
+
+def read_alert_secret(path: Path) -> Secret:
+    """Read the secret under which alerts are signed: a file of this user with mode 0600 and one line."""
+    data = disk.read_own(path, size_max_bytes=SECRET_FILE_MAX_BYTES).strip()
+    if len(data) < _ALERT_SECRET_BYTES_LEAST:
+        message, expected = "the secret of [alerts] is too short", f"at least {_ALERT_SECRET_BYTES_LEAST} bytes"
+        raise Code.CONFIG_INVALID(message, expected=expected, got=str(len(data)))
     return Secret(data)
 
 

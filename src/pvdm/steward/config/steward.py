@@ -18,6 +18,7 @@ from pvdm.lake.stores.stores import ConfiguredPath
 from pvdm.model.host import is_loopback
 from pvdm.model.statements.proof import Isolation
 from pvdm.steward.config import sections
+from pvdm.steward.config.alerts import AlertsConfig, AlertsSection, make_alerts_config
 from pvdm.trust.keys.kms import KMS_TIMEOUT_MAX_SECONDS, KMS_TRIES_MAX, KmsSettings
 from pvdm.trust.keys.public import Algorithm
 from pvdm.verify.spark.settings import SparkSettings
@@ -136,6 +137,7 @@ class StewardConfig:
     s3: S3Settings | None = None
     vending: VendingSettings | None = None
     spark: SparkSettings | None = None
+    alerts: AlertsConfig | None = None
     # If the outside checkpoint or the archive is in an object store, its location; it replaces the path above.
     outside_store_location: Location | None = None
     archive_store_location: Location | None = None
@@ -202,6 +204,7 @@ class _ConfigFile(sections.StrictSection):
     catalog: _Catalog = _Catalog()
     s3: _S3 | None = None
     spark: sections.SparkSection | None = None
+    alerts: AlertsSection | None = None
 
 
 def load_config(path: Path) -> StewardConfig:
@@ -250,6 +253,7 @@ def _make_config(parsed: _ConfigFile, folder: Path) -> StewardConfig:
         s3=None if parsed.s3 is None else S3Settings(**parsed.s3.model_dump(exclude={"vending"})),
         vending=None if vending is None else VendingSettings(**vending.model_dump()),
         spark=sections.make_spark_settings(parsed.spark, folder),
+        alerts=make_alerts_config(parsed.alerts, folder),
     )
     require_tls_or_loopback(config.service)
     if config.development and config.isolation is not Isolation.EMBEDDED:

@@ -17,6 +17,7 @@ from starlette.exceptions import HTTPException
 from pvdm.errors import Code, PvdmError
 from pvdm.ledger.clock import format_micros
 from pvdm.model.fields import CLOCK_SKEW_MAX_SECONDS
+from pvdm.steward.delivery.watch import WATCH_SECONDS
 from pvdm.steward.http import oauth, openapi
 from pvdm.steward.http.admission import AdmissionMiddleware
 from pvdm.steward.http.body import invalid_request_error
@@ -69,22 +70,24 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     current_default_thread_limiter().total_tokens = THREADS_MAX
     notary: Notary = app.state.notary
     _warn_of_clock(notary)
-    notary.jobs.start()
-    repeated = (
+    notary.start_work()
+    repeated = [
         # The next start compares the clock with the last mark, to find out whether the clock was set back.
         _run_repeatedly(notary.mark_time, MARK_SECONDS, "time_not_marked", wait=MARK_SECONDS),
         _run_repeatedly(notary.tidy, TIDY_SECONDS, "not_tidied", wait=TIDY_SECONDS),
         # The metrics report the last count.
         _run_repeatedly(notary.usage.count, VAULT_COUNT_SECONDS, "vault_not_counted"),
         _watch_readiness(notary, app.state.readiness),
-    )
+    ]
+    if notary.watch is not None:
+        repeated.append(_run_repeatedly(notary.watch.look, WATCH_SECONDS, "not_watched", wait=WATCH_SECONDS))
     tasks = [asyncio.create_task(work) for work in repeated]
     try:
         yield
     finally:
         for task in tasks:
             task.cancel()
-        await run_sync(notary.jobs.stop)
+        await run_sync(notary.stop_work)
 
 
 def _warn_of_clock(notary: Notary) -> None:

@@ -17,6 +17,7 @@ from sqlalchemy import func, select
 from pvdm.api.work import JobState
 from pvdm.errors import Code, PvdmError
 from pvdm.lake.vault import VaultKind
+from pvdm.ledger.record import outbox
 from pvdm.ledger.schema.record import overrides, proofs
 from pvdm.steward.cleanup.vault import local_folders
 from pvdm.steward.http.errors import status_of
@@ -162,6 +163,20 @@ def vault_facts(notary: Notary) -> Iterator[Metric]:
     yield _gauge("vault_counted_whole", "Whether that count saw every file", int(last.whole))
 
 
+def outbox_facts(notary: Notary) -> Iterator[Metric]:
+    """Events that are not delivered, for each configured channel: how many there are, and the age of the oldest."""
+    with notary.ledger.read() as unit:
+        pending = {channel.value: outbox.find_pending(unit, channel) for channel in notary.deliveries}
+    now = notary.clock.trusted_micros()
+    count = {channel: 0 if each is None else each.count for channel, each in pending.items()}
+    ages = {
+        channel: 0.0 if each is None else max(0.0, (now - each.since_micros) / _MICROS)
+        for channel, each in pending.items()
+    }
+    yield _gauges("outbox_pending", "Events that are not delivered", "channel", count)
+    yield _gauges("outbox_oldest_seconds", "Age of the oldest event that is not delivered", "channel", ages)
+
+
 def job_facts(notary: Notary) -> Iterator[Metric]:
     """This Steward's own jobs, by state. An operator must look at a failed job."""
     listed = notary.jobs.list_jobs()
@@ -173,7 +188,7 @@ def job_facts(notary: Notary) -> Iterator[Metric]:
 
 
 _STATEMENT_READERS: Final = (_proof_facts, _log_facts, _epoch_facts)
-_READERS: Final = (*_STATEMENT_READERS, expiry_facts, folder_facts, vault_facts, job_facts)
+_READERS: Final = (*_STATEMENT_READERS, expiry_facts, folder_facts, vault_facts, outbox_facts, job_facts)
 
 
 def _gauge(name: str, help_text: str, value: float) -> Metric:

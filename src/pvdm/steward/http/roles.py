@@ -132,6 +132,7 @@ RULES: Final[Mapping[tuple[str, str], Rule]] = MappingProxyType(
         ("GET", "/v1/tables/{table}/audit/receipts"): Rule(_OVERSEERS),
         ("GET", "/v1/tables/{table}/audit/statements"): Rule(_OVERSEERS),
         ("GET", "/v1/tables/{table}/audit/files"): Rule(_OVERSEERS),
+        ("POST", "/v1/tables/{table}/audit/report"): Rule(_AUDITOR, body=Body.JSON),
         ("POST", "/v1/attestations/challenges"): Rule(_ATTESTOR, body=Body.JSON),
         ("POST", "/v1/attestations"): Rule(_ATTESTOR, body=Body.ENVELOPE),
         ("GET", "/v1/attestations"): Rule(_ATTESTOR | _OVERSEERS, every_domain_roles=_OVERSEERS),

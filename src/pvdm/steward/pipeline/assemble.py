@@ -29,6 +29,7 @@ from pvdm.steward.record.proofs import Proofs
 from pvdm.steward.record.recorder import Recorder
 from pvdm.steward.record.roots import TrustRoots
 from pvdm.steward.work.leases import Leases
+from pvdm.steward.work.notices import Notices
 from pvdm.steward.work.opening import Queue, Workloads
 from pvdm.steward.work.planning import Planner
 from pvdm.steward.work.queries import WorkQueries
@@ -54,6 +55,7 @@ class PipelineParts:
     proofs: Proofs
     catalog: Catalog
     stores: Stores
+    notices: Notices
     spark: SparkVerifier | None = None
 
 
@@ -119,14 +121,16 @@ def build_pipeline(parts: PipelineParts) -> Pipeline:
         spark_extraction=None if parts.spark is None else parts.spark.extraction,
         seals=build_seals(parts),
     )
-    work = WorkQueries(parts.ledger, parts.clock, vault, job_of=jobs.find_job, on_abort=queue.clean_up_after)
+    work = WorkQueries(
+        parts.ledger, parts.clock, vault, job_of=jobs.find_job, on_abort=queue.clean_up_after, notices=parts.notices
+    )
     give_up = partial(work.abort, STEWARD_GRANT)
     orphans = OrphanSearch(parts.ledger, parts.catalog, files, services.disposal)
     return Pipeline(
         **fields_of(parts),
         sources=sources,
         workloads=workloads,
-        leases=Leases(parts.ledger, parts.clock),
+        leases=Leases(parts.ledger, parts.clock, parts.notices),
         work=work,
         jobs=jobs,
         changes=changes,
@@ -155,11 +159,25 @@ def build_job_services(
     tools = Tools(files, parts.handles, parts.keys, vault)
     if parts.spark is not None:
         tools = replace(tools, large=parts.spark.reader, extraction=parts.spark.extraction)
-    verification = Verification(ledger, clock, catalog, sources, parts.proofs, vault, tools, dispose, seals)
+    verification = Verification(
+        ledger, clock, catalog, sources, parts.proofs, vault, tools, dispose, seals, parts.notices
+    )
     signer = StatementSigner(ledger, parts.keys, parts.recorder, notary=parts.config.notary)
     proposals = Proposals(ledger, vault, sources, signer)
     publishing = Publishing(
-        ledger, clock, catalog, parts.trust, parts.log, vault, files, origin, dispose, proposals, signer, seals
+        ledger,
+        clock,
+        catalog,
+        parts.trust,
+        parts.log,
+        vault,
+        files,
+        origin,
+        dispose,
+        proposals,
+        signer,
+        seals,
+        parts.notices,
     )
     return JobServices(disposal, verification, publishing)
 

@@ -37,6 +37,7 @@ from pvdm.steward.pipeline.jobs import publication_id
 from pvdm.steward.pipeline.proposals import Proposals, StatementSigner
 from pvdm.steward.record.log import LogQueries
 from pvdm.steward.record.roots import TrustRoots
+from pvdm.steward.work.notices import NO_NOTICES, Notices
 from pvdm.steward.work.opened import Facts, describe_workload, encode_refusal
 from pvdm.verify.fetch import Files
 
@@ -61,6 +62,7 @@ class Publishing:
     proposals: Proposals
     signer: StatementSigner
     seals: Seals | None = None
+    notices: Notices = NO_NOTICES
 
     def publish(self, workload_id: str, attempt_ids: Sequence[str]) -> PublicationResult:
         """Publish these proved attempts together: one attempt, or under atomicity `workload` one for each chunk.
@@ -198,7 +200,8 @@ class Publishing:
                     staged, nonce = attempt.staged_snapshot_id, secrets.token_hex(16)
                     attempts.begin_verifying(unit, attempt_id, nonce=nonce, staged_snapshot_id=staged, reason=reason)
                 else:
-                    attempts.end(unit, attempt.attempt_id, AttemptState.VERIFICATION_FAILED, reason=reason)
+                    failed = attempts.end(unit, attempt.attempt_id, AttemptState.VERIFICATION_FAILED, reason=reason)
+                    self.notices.add_gate_refusal(unit, failed, error)
                     ended.append(attempt.attempt_id)
             return ended
 

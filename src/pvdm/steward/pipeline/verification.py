@@ -32,6 +32,7 @@ from pvdm.model.states import AttemptState
 from pvdm.steward.locks import hold_work
 from pvdm.steward.pipeline.proposals import encode_verified, find_waiver, may_still_be_used
 from pvdm.steward.record.proofs import Proofs, RecordedProof
+from pvdm.steward.work.notices import NO_NOTICES, Notices
 from pvdm.steward.work.opened import bound_contract, encode_refusal, is_adopted
 from pvdm.steward.work.sources import Sources, table_ref
 from pvdm.verify.findings import Finding
@@ -56,6 +57,7 @@ class Verification:
     tools: Tools
     dispose: Callable[[str], object]  # cleans up after an ended attempt, now or later
     seals: Seals | None = None
+    notices: Notices = NO_NOTICES
 
     def verify(self, attempt_id: str) -> None:
         """Record one proof for the attempt's nonce, and set its state to COMMITTING or VERIFICATION_FAILED.
@@ -158,7 +160,9 @@ class Verification:
                 attempts.begin_committing(unit, attempt.attempt_id, reason=reason)
             else:
                 refusal = verdict_error(core, recorded.statement_id)
-                attempts.end(unit, attempt.attempt_id, AttemptState.VERIFICATION_FAILED, reason=encode_refusal(refusal))
+                ended, reason = AttemptState.VERIFICATION_FAILED, encode_refusal(refusal)
+                failed = attempts.end(unit, attempt.attempt_id, ended, reason=reason)
+                self.notices.add_verdict_fail(unit, failed, core, recorded.statement_id)
 
         self.ledger.transact(work, at_micros=self.clock.now_micros())
 
@@ -167,7 +171,9 @@ class Verification:
 
         def work(unit: Unit) -> None:
             if _is_verifying(unit, attempts.lock(unit, attempt.attempt_id), nonce):
-                attempts.end(unit, attempt.attempt_id, AttemptState.ROLLED_BACK, reason=encode_refusal(error))
+                reason = encode_refusal(error)
+                ended = attempts.end(unit, attempt.attempt_id, AttemptState.ROLLED_BACK, reason=reason)
+                self.notices.add_roll_back(unit, ended)
 
         self.ledger.transact(work, at_micros=self.clock.now_micros())
 

@@ -17,11 +17,13 @@ from pvdm.lake.stores.stores import ConfiguredPath, Stores, location_of
 from pvdm.ledger import Ledger, Unit
 from pvdm.ledger.catalog.namespaces import Levels
 from pvdm.ledger.catalog.tables import TableRow
-from pvdm.ledger.record import protections, receipts, restores, statements
+from pvdm.ledger.clock import LedgerClock
+from pvdm.ledger.record import events, protections, receipts, restores, statements
 from pvdm.ledger.record.events import LedgerLog
 from pvdm.ledger.record.statements import Statement
 from pvdm.ledger.record.tokens import EVERY_DOMAIN, Grant
 from pvdm.metadata.audit.evidence import Evidence, LoggedStatement, MetadataFile
+from pvdm.model import canonical_json
 from pvdm.model.statements.break_glass import BreakGlass
 from pvdm.model.statements.claim_release import ClaimRelease
 from pvdm.model.statements.kind import StatementKind
@@ -57,18 +59,37 @@ class _TableFiles:
         return self.last[0]
 
 
+@dataclass(frozen=True, slots=True)
+class AuditNotice:
+    """An auditor's report of violations. `codes` are those of the findings."""
+
+    domain: str
+    table: str
+    table_uuid: str
+    codes: tuple[str, ...]
+    violations: int
+    auditor: str
+
+
 class Audits:
     """Reads evidence about tables for auditors."""
 
     def __init__(
         self,
         ledger: Ledger,
+        clock: LedgerClock,
         require_covered: Callable[[int], None],
         catalog: Catalog,
         vault: ConfiguredPath,
         stores: Stores | None = None,
+        on_report: Callable[[Unit, AuditNotice], None] = lambda _unit, _notice: None,
     ) -> None:
-        """`require_covered` gets a log size, and returns once the outside checkpoint covers this size."""
+        """`require_covered` gets a log size, and returns once the outside checkpoint covers this size.
+
+        `on_report` is called in the transaction that records an auditor's report.
+        """
+        self._on_report = on_report
+        self._clock = clock
         self._ledger = ledger
         self._require_covered = require_covered
         self._catalog = catalog
@@ -90,6 +111,24 @@ class Audits:
         table = TableRef(self._catalog.name, row.table_uuid, full_name((*levels, name)))
         metadata = MetadataFile(row.pointer.location, state.metadata.to_bytes())
         return Evidence(table, row.contract_hash, metadata, note, approvals, released)
+
+    def report(self, grant: Grant, levels: Levels, name: str, *, codes: Sequence[str], violations: int) -> None:
+        """Record in the step log that an audit of the table found violations of these codes."""
+        row = self._catalog.tables.load(grant, levels, name).row
+        found, table = sorted(set(codes)), full_name((*levels, name))
+        notice = AuditNotice(row.domain, table, row.table_uuid, tuple(found), violations, grant.name)
+
+        def work(unit: Unit) -> None:
+            event: dict[str, canonical_json.Value] = {
+                "by": grant.name,
+                "token_id": grant.token_id,
+                "codes": found,
+                "violations": violations,
+            }
+            events.note(unit, "audit_reported", "tables", row.table_id, event)
+            self._on_report(unit, notice)
+
+        self._ledger.transact(work, at_micros=self._clock.now_micros())
 
     def read_receipts(
         self, grant: Grant, levels: Levels, name: str, *, size: int, after: int | None, count: int

@@ -45,13 +45,16 @@ class Expiries:
 
         Raises PvdmError if ledger, epoch book or certificate cannot be read.
         """
+        expiry_micros, now = self.micros(), self.clock.trusted_micros()
+        return {kind: (expires - now) / 1e6 for kind, expires in expiry_micros.items()}
+
+    def micros(self) -> dict[str, int]:
+        """When each kind expires, in microseconds; raises as `seconds` does."""
         with self._lock:
             if self.monotonic() - self._read_at >= _CACHE_SECONDS:
                 self._expiry_micros = dict(self._read())
                 self._read_at = self.monotonic()
-            expiry_micros = self._expiry_micros
-        now = self.clock.trusted_micros()
-        return {kind: (expires - now) / 1e6 for kind, expires in expiry_micros.items()}
+            return self._expiry_micros
 
     def _read(self) -> Iterator[tuple[str, int]]:
         """Each kind, with the time at which it expires, in microseconds."""

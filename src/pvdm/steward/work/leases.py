@@ -11,6 +11,7 @@ from pvdm.ledger.record.tokens import Grant
 from pvdm.ledger.work import leases
 from pvdm.ledger.work.leases import Lease, Runner
 from pvdm.steward.access import refuse_attempt_token
+from pvdm.steward.work.notices import Notices
 from pvdm.steward.work.opened import get_workload
 
 
@@ -20,6 +21,7 @@ class Leases:
 
     ledger: Ledger
     clock: LedgerClock
+    notices: Notices
 
     def acquire(self, grant: Grant, workload_id: str, request: api.LeaseRequest) -> api.LeaseView:
         """Acquire the lease of an open workload. Raises `workload_leased` while another run holds it."""
@@ -28,7 +30,9 @@ class Leases:
 
         def work(unit: Unit) -> Lease:
             get_workload(unit, grant, workload_id)
-            return leases.acquire(unit, workload_id, runner, seconds=request.seconds, take_over=request.take_over)
+            lease = leases.acquire(unit, workload_id, runner, seconds=request.seconds, take_over=request.take_over)
+            self.notices.add_lease(unit, lease)
+            return lease
 
         now = self.clock.now_micros()
         return lease_view(self.ledger.transact(work, at_micros=now), now)

@@ -33,6 +33,7 @@ from pvdm.model.statements.verdict import FailureClass, Outcome
 from pvdm.model.states import WITH_STEWARD, AttemptState
 from pvdm.steward.access import refuse_attempt_token, visible_domain
 from pvdm.steward.work.leases import lease_view
+from pvdm.steward.work.notices import Notices
 from pvdm.steward.work.opened import contract_of, decode_refusal, get_workload, parameters_of, sentence_of
 from pvdm.steward.work.sources import table_name
 from pvdm.trust.statement import read_unchecked
@@ -261,6 +262,7 @@ class WorkQueries:
     vault: Vault
     job_of: JobOf
     on_abort: Callable[[str], None]  # cleans up after an attempt that a producer aborted
+    notices: Notices
 
     def list_workloads(self, grant: Grant, *, after: str | None = None, count: int = 100) -> list[api.WorkloadView]:
         """The workloads of the caller's domain in order of their ids; a token for one attempt is refused."""
@@ -391,7 +393,9 @@ class WorkQueries:
                 leases.require_newest(unit, found.workload_id, lease_number)
             if state not in (AttemptState.STAGING, AttemptState.ROLLED_BACK):
                 raise Code.ATTEMPT_NOT_STAGING(expected=AttemptState.STAGING, got=state)
-            return attempts.end(unit, attempt_id, AttemptState.ROLLED_BACK, reason=reason)
+            ended = attempts.end(unit, attempt_id, AttemptState.ROLLED_BACK, reason=reason)
+            self.notices.add_roll_back(unit, ended)
+            return ended
 
         ended = self.ledger.transact(work, at_micros=self.clock.now_micros())
         self.on_abort(attempt_id)

@@ -7,12 +7,23 @@ from typing import Annotated, Final
 from fastapi import APIRouter, Path, Query, Response
 
 from pvdm.api.base import PAGE_ROWS_MAX, TABLE_NAME_MAX_CHARACTERS
-from pvdm.api.proofs import AUDIT_IDS_MAX, AuditDocument, AuditTable, AuditView, ConsistencyView, LoggedList, LoggedView
+from pvdm.api.proofs import (
+    AUDIT_IDS_MAX,
+    AuditDocument,
+    AuditReported,
+    AuditReportRequest,
+    AuditTable,
+    AuditView,
+    ConsistencyView,
+    LoggedList,
+    LoggedView,
+)
 from pvdm.catalog.names import parse_full_name
 from pvdm.lake.format.manifest.entry import LOCATION_MAX_BYTES
 from pvdm.ledger.catalog.namespaces import Levels
 from pvdm.metadata.audit.evidence import LoggedStatement
 from pvdm.model.fields import LONG_MAX
+from pvdm.steward.http.body import body_of
 from pvdm.steward.http.dependencies import Caller, NotaryPart
 from pvdm.steward.http.openapi import raw_response
 
@@ -26,6 +37,7 @@ router = APIRouter()
 
 LogSize = Annotated[int, Query(ge=1, le=LONG_MAX)]
 LogSizeOrZero = Annotated[int, Query(ge=0, le=LONG_MAX)]
+ReportBody = Annotated[AuditReportRequest, body_of(AuditReportRequest)]
 FullName = Annotated[str, Path(min_length=1, max_length=TABLE_NAME_MAX_CHARACTERS)]
 
 
@@ -84,6 +96,13 @@ def file(
 ) -> Response:
     """The manifest list of a snapshot (the head of `main` or its ancestor), or the `manifest` that this list names."""
     return Response(notary.audits.read_file(grant, *_split_name(table), snapshot_id, manifest), media_type=OCTETS_TYPE)
+
+
+@router.post(f"{_AUDIT}/report", tags=["audit"])
+def report(notary: NotaryPart, grant: Caller, table: FullName, body: ReportBody) -> AuditReported:
+    """Report violations that an audit of the table has found, so that operators are alerted."""
+    notary.audits.report(grant, *_split_name(table), codes=body.codes, violations=body.violations)
+    return AuditReported(alerted=notary.notices.alerts)
 
 
 @router.get("/v1/log/checkpoint", tags=["log"], responses=raw_response("text/plain"))

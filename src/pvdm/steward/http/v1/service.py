@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Path, Query, Request, Response
@@ -12,7 +12,7 @@ from fastapi.responses import JSONResponse
 from pvdm.api import service as api
 from pvdm.api.base import PAGE_ROWS_MAX
 from pvdm.errors import PvdmError
-from pvdm.ledger.record import events
+from pvdm.ledger.record import events, outbox
 from pvdm.ledger.record.tokens import Grant
 from pvdm.model.fields import LONG_MAX
 from pvdm.steward.http.admission import bearer_token
@@ -23,6 +23,7 @@ from pvdm.steward.http.limits import peer_of
 from pvdm.steward.http.openapi import raw_response
 from pvdm.steward.http.request import context_of
 from pvdm.steward.http.roles import RULES, require_allowed
+from pvdm.steward.notary import Notary
 from pvdm.trust.keys.epochs import EpochChange
 from pvdm.version import __version__
 
@@ -87,7 +88,20 @@ def steward(notary: NotaryPart) -> api.StewardInfo:
         log_size=notary.log.size(),
         trust_root_version=None if root is None else root.version,
         catalog=api.ServedCatalog(name=catalog.name, warehouse=catalog.warehouse),
+        outbox=tuple(_outbox_views(notary)),
     )
+
+
+def _outbox_views(notary: Notary) -> Iterator[api.OutboxView]:
+    now = notary.clock.trusted_micros()
+    with notary.ledger.read() as unit:
+        found = {channel: outbox.find_pending(unit, channel) for channel in notary.deliveries}
+    for channel, pending in found.items():
+        if pending is not None:
+            age = max(0, now - pending.since_micros) // 1_000_000
+            yield api.OutboxView(
+                channel=channel.value, pending=pending.count, oldest_seconds=age, problem=pending.problem
+            )
 
 
 async def _may_see_details(request: Request, lookup: LookupPart) -> bool:

@@ -1,0 +1,84 @@
+"""Sends alerts: as a signed request to a webhook, or to a command's standard input."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+import signal
+import subprocess
+import time
+from typing import Final
+
+import httpx
+
+from pvdm.ledger.record.outbox import OutboxEvent
+from pvdm.model.secret import Secret
+from pvdm.steward.config.alerts import CommandAlerts, WebhookAlerts
+from pvdm.steward.config.resources import read_alert_secret
+from pvdm.steward.delivery.delivery import DeliveryError, Send
+
+ID_HEADER: Final = "pvdm-event-id"
+TIMESTAMP_HEADER: Final = "pvdm-timestamp"
+SIGNATURE_HEADER: Final = "pvdm-signature"
+_ENVIRONMENT: Final = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR")
+
+
+def open_alert_sender(config: CommandAlerts | WebhookAlerts) -> Send:
+    """The function that sends an alert. Reads the secret of a webhook; raises if the file is missing or not private."""
+    match config:
+        case CommandAlerts():
+            return lambda event: _run_command(config, event)
+        case WebhookAlerts():
+            secret = read_alert_secret(config.secret_file)
+            return lambda event: _post(config, secret, event)
+
+
+def sign(secret: Secret, timestamp: str, body: bytes) -> str:
+    """The signature of a body: HMAC-SHA256 over the timestamp, a dot and the body, in hex after `v1=`."""
+    return f"v1={hmac.new(secret.reveal(), timestamp.encode() + b'.' + body, hashlib.sha256).hexdigest()}"
+
+
+def _post(config: WebhookAlerts, secret: Secret, event: OutboxEvent) -> None:
+    timestamp = str(int(time.time()))
+    headers = {
+        "content-type": "application/json",
+        ID_HEADER: event.event_id,
+        TIMESTAMP_HEADER: timestamp,
+        SIGNATURE_HEADER: sign(secret, timestamp, event.body),
+    }
+    try:
+        # Only the status counts, so the answer's body is not read. A redirect is an error.
+        with (
+            httpx.Client(timeout=config.timeout_seconds, trust_env=False) as client,
+            client.stream("POST", config.url, content=event.body, headers=headers) as response,
+        ):
+            if not response.is_success:
+                raise DeliveryError(f"the webhook answered with status {response.status_code}")
+    except httpx.HTTPError as error:
+        raise DeliveryError(f"the webhook cannot be reached: {type(error).__name__}") from None
+
+
+def _run_command(config: CommandAlerts, event: OutboxEvent) -> None:
+    environment = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}  # no secrets of the Steward
+    try:
+        process = subprocess.Popen(  # noqa: S603 - the operator's command, without a shell
+            config.argv,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env=environment,
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise DeliveryError(f"the command cannot be started: {error.strerror}") from None
+    try:
+        process.communicate(event.body, timeout=config.timeout_seconds)
+    except subprocess.TimeoutExpired:
+        raise DeliveryError(f"the command did not end within {config.timeout_seconds} seconds") from None
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)  # with the processes that it has started
+            process.communicate()
+    if process.returncode != 0:
+        raise DeliveryError(f"the command ended with {process.returncode}")

@@ -1,0 +1,464 @@
+"""Alerts: stored with the change that they are about, and delivered at least once, signed, without values of rows."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pvdm.api.leases import LeaseRequest
+from pvdm.api.work import JobState
+from pvdm.errors import Code, PvdmError
+from pvdm.ledger import Unit
+from pvdm.ledger.record import outbox
+from pvdm.ledger.record.outbox import Channel
+from pvdm.model.role import Role
+from pvdm.model.states import CRASH_LOOP_LEASES, AttemptState
+from pvdm.steward.config.alerts import AlertsConfig, CommandAlerts, WebhookAlerts
+from pvdm.steward.config.steward import StewardConfig, load_config
+from pvdm.steward.delivery import delivery
+from pvdm.steward.delivery.alerts import open_alert_sender
+from pvdm.steward.notary import Notary
+from pvdm.steward.work.notices import AlertKind
+from tests.behaviour.steward.test_break_glass_path import publish_and_wait, submit_override_of
+from tests.support.catalog.processes import Starter, starter
+from tests.support.for_each import for_each
+from tests.support.ledger.databases import Postgresql
+from tests.support.servers.webhook import Webhook, webhook
+from tests.support.steward.http import Served, served
+from tests.support.steward.pipeline import ROWS, Line, contract, line_at
+from tests.support.waiting import eventually
+
+SECRET = b"0123456789abcdef0123456789abcdef"
+SECOND = 1_000_000
+DAY = 86_400 * SECOND
+Changed = Callable[[StewardConfig], StewardConfig]
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(delivery, "POLL_SECONDS", 0.05)
+
+
+@pytest.fixture
+def hook() -> Iterator[Webhook]:
+    with webhook() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def stewards() -> Iterator[Starter]:
+    with starter() as made:
+        yield made
+
+
+def write_secret(folder: Path) -> Path:
+    path = folder / "alerts.secret"
+    path.write_bytes(SECRET + b"\n")
+    path.chmod(0o600)
+    return path
+
+
+def alerting(folder: Path, hook: Webhook, *, timeout_seconds: int = 10) -> Changed:
+    """A configuration whose alerts go to the webhook."""
+    alerts = WebhookAlerts(hook.url, write_secret(folder), timeout_seconds, job_stuck_seconds=900)
+    return lambda config: replace(config, alerts=alerts)
+
+
+@pytest.fixture
+def line(tmp_path: Path, hook: Webhook) -> Iterator[Line]:
+    with line_at(tmp_path, changed=alerting(tmp_path, hook)) as made:
+        yield made
+
+
+@pytest.fixture
+def steward(tmp_path: Path, hook: Webhook) -> Iterator[Served]:
+    with served(tmp_path, changed=alerting(tmp_path, hook)) as made:
+        yield made
+
+
+def fail(line: Line, workload_id: str = "run-1") -> str:
+    """Stage a row too few, and return the id of the attempt, which has failed."""
+    with line.client() as client:
+        _, attempt = line.attempt(client, workload_id)
+        line.stage(client, attempt, ROWS[:-1])
+        client.staged(attempt.attempt_id)
+        assert client.await_attempt(attempt.attempt_id, seconds=30).state is AttemptState.VERIFICATION_FAILED
+        return attempt.attempt_id
+
+
+def add(notary: Notary, key: str = "one", **facts: str) -> None:
+    """Store an alert."""
+    notary.ledger.transact(
+        lambda unit: notary.notices.add_alert(unit, AlertKind.AUDIT_FINDING, key, facts),
+        at_micros=notary.clock.now_micros(),
+    )
+
+
+def pending(notary: Notary) -> outbox.Pending | None:
+    with notary.ledger.read() as unit:
+        return outbox.find_pending(unit, Channel.ALERTS)
+
+
+def is_delivered(notary: Notary) -> bool:
+    return eventually(lambda: pending(notary) is None)
+
+
+def test_a_fail_is_reported_with_a_signature_and_without_values_or_names_of_chunks(line: Line, hook: Webhook) -> None:
+    line.protect(contract("chunking:\n  by: partition\n  columns: [town]", "governance:\n  attempts: 5"))
+    attempt_id = fail_first_chunk(line)
+    assert is_delivered(line.notary)
+    [alert] = hook.accepted("verdict_fail")
+    assert (alert["attempt_id"], alert["workload_id"], alert["table"]) == (attempt_id, "run-1", "sales.orders")
+    assert (alert["domain"], alert["product"]) == ("sales", "orders")
+    assert "missing" in alert["classes"]
+    [request] = hook.received
+    for value in ("Ulm", "Bonn", "Kiel", "2026-11-1"):
+        assert value not in request.body.decode().replace(alert["at"], "")
+    timestamp = request.headers["pvdm-timestamp"]
+    expected = hmac.new(SECRET, f"{timestamp}.".encode() + request.body, hashlib.sha256).hexdigest()
+    assert request.headers["pvdm-signature"] == f"v1={expected}"
+    assert abs(int(timestamp) - time.time()) < 60
+    assert request.headers["pvdm-event-id"] == alert["event_id"]
+
+
+def fail_first_chunk(line: Line) -> str:
+    with line.client() as client:
+        chunk, attempt = line.attempt(client)
+        town = next(name for name in ("Ulm", "Bonn", "Kiel") if name in chunk.chunk_id)
+        rows = [row for row in ROWS if row[2] == town]
+        line.stage(client, attempt, rows[1:] or [(99, "2026-11-13", town)])
+        client.staged(attempt.attempt_id)
+        assert client.await_attempt(attempt.attempt_id, seconds=30).state is AttemptState.VERIFICATION_FAILED
+        return attempt.attempt_id
+
+
+def test_the_last_attempt_of_a_chunk_is_reported(line: Line, hook: Webhook) -> None:
+    line.protect(contract("governance:\n  attempts: 1"))
+    attempt_id = fail(line)
+    assert is_delivered(line.notary)
+    [alert] = hook.accepted("attempts_used_up")
+    assert (alert["attempt_id"], alert["failed"], alert["rolled_back"]) == (attempt_id, 1, 0)
+
+
+def test_a_refusal_by_the_gate_is_reported_with_its_reason(
+    line: Line, hook: Webhook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line.protect()
+
+    def refuse(*_: object) -> None:
+        raise Code.PROOF_MISMATCH(reason="nonce_of_other_attempt")
+
+    monkeypatch.setattr("pvdm.steward.pipeline.publishing.validate_then_commit", refuse)
+    with line.client() as client:
+        _, attempt = line.attempt(client)
+        line.stage(client, attempt, ROWS)
+        client.staged(attempt.attempt_id)
+        client.await_attempt(attempt.attempt_id, seconds=30)
+    assert is_delivered(line.notary)
+    [alert] = hook.accepted("gate_refused")
+    assert (alert["attempt_id"], alert["reason"]) == (attempt.attempt_id, "nonce_of_other_attempt")
+
+
+def test_runs_that_hand_nothing_in_are_reported_once(line: Line, hook: Webhook) -> None:
+    line.protect()
+    with line.client() as client:
+        client.open_workload("run-1", "sales.orders", {})
+        for number in range(CRASH_LOOP_LEASES + 2):
+            assert bool(pending(line.notary) or hook.received) == (number >= CRASH_LOOP_LEASES)
+            request = LeaseRequest(run_id=f"{number:032x}", runner="process 1", seconds=60, take_over=True)
+            client.acquire_lease("run-1", request)
+    assert is_delivered(line.notary)
+    [alert] = hook.accepted("crash_loop")
+    assert (alert["workload_id"], alert["runs"], alert["producer"]) == ("run-1", CRASH_LOOP_LEASES, "job")
+
+
+def test_a_passed_deadline_is_reported_once(line: Line, hook: Webhook) -> None:
+    line.protect()
+    with line.client() as client:
+        client.open_workload("run-1", "sales.orders", {}, timeout_seconds=600)
+    watch = line.notary.watch
+    assert watch is not None
+    watch.look()
+    assert is_delivered(line.notary)
+    assert hook.accepted("deadline_passed") == []
+    line.served.stand.time.pass_by(601 * SECOND)
+    watch.look()
+    watch.look()
+    assert is_delivered(line.notary)
+    assert [alert["workload_id"] for alert in hook.accepted("deadline_passed")] == ["run-1"]
+
+
+def test_an_expiry_is_reported_at_each_mark_once(steward: Served, hook: Webhook) -> None:
+    notary, clock = steward.stand.notary, steward.stand.time
+    assert notary.watch is not None
+    ends = notary.trust.current().expires_at
+    for left, count in ((31, 0), (29, 1), (28, 1), (6, 2), (-1, 3)):
+        while clock.wall < ends - left * DAY:
+            clock.pass_by(DAY)
+        notary.watch.look()
+        assert is_delivered(notary)
+        assert len([alert for alert in hook.accepted("expiring") if alert["what"] == "trust_root"]) == count
+    assert hook.accepted("expiring")[-1]["expired"]
+
+
+def test_a_stuck_job_is_reported(steward: Served, hook: Webhook, monkeypatch: pytest.MonkeyPatch) -> None:
+    notary = steward.stand.notary
+    notary.jobs.dispose("00" * 16)  # of an attempt that the ledger does not know, so the job fails
+    assert eventually(lambda: [each.state for each in notary.jobs.list_jobs()] == [JobState.FAILED])
+    assert notary.watch is not None
+    notary.watch.look()
+    notary.watch.look()
+    assert is_delivered(notary)
+    [alert] = hook.accepted("job_stuck")
+    assert (alert["job"], alert["job_state"], alert["reason"]) == ("dispose", "failed", "attempt_unknown")
+
+
+def test_an_override_is_reported_once_it_is_used(line: Line, hook: Webhook) -> None:
+    line.protect()
+    watch = line.notary.watch
+    assert watch is not None
+    with line.client() as client, line.client(Role.OPERATOR) as operator:
+        failed = client.attempt(fail(line))
+        override_id = submit_override_of(line, operator, failed)
+        watch.look()
+        assert is_delivered(line.notary)
+        assert hook.accepted("break_glass_used") == []
+        publish_and_wait(line, operator, override_id)
+    watch.look()
+    assert is_delivered(line.notary)
+    [alert] = hook.accepted("break_glass_used")
+    assert (alert["override_id"], alert["workload_id"]) == (override_id, "run-1")
+    assert (alert["operator"], alert["proof_id"]) == ("operator-ruth", failed.proof_id)
+
+
+def test_violations_that_an_auditor_reports_are_reported_once_a_day(line: Line, hook: Webhook) -> None:
+    with line.client(Role.AUDITOR) as auditor:
+        for _ in range(2):
+            assert auditor.report_audit("sales.orders", ["audit_receipt_missing"], 3)
+    assert is_delivered(line.notary)
+    [alert] = hook.accepted("audit_finding")
+    assert (alert["table"], alert["codes"], alert["violations"]) == ("sales.orders", ["audit_receipt_missing"], 3)
+    assert (alert["domain"], alert["auditor"]) == ("sales", "job")
+
+
+def test_an_auditor_of_another_domain_cannot_report_violations(line: Line) -> None:
+    with line.client(Role.AUDITOR, "risk") as auditor, pytest.raises(PvdmError) as caught:
+        auditor.report_audit("sales.orders", ["audit_receipt_missing"], 3)
+    assert caught.value.reason in ("domain_wrong", "table_unknown")
+    assert pending(line.notary) is None
+
+
+def test_an_event_is_sent_again_until_the_receiver_accepts_it(steward: Served, hook: Webhook) -> None:
+    notary = steward.stand.notary
+    hook.statuses += [500, 302, 429]
+    add(notary)
+    for tries, wait in ((1, 5), (2, 10), (3, 20)):
+        assert eventually(lambda: len(hook.received) == tries)  # noqa: B023 - called at once
+        assert eventually(lambda: (pending(notary) or outbox.Pending(0, 0, "")).problem is not None)
+        steward.stand.time.pass_by((wait - 1) * SECOND)
+        delivering = next(iter(notary.deliveries.values()))
+        assert delivering.deliver_due() == 0
+        assert len(hook.received) == tries
+        steward.stand.time.pass_by(SECOND)
+    assert is_delivered(notary)
+    assert len({each.headers["pvdm-event-id"] for each in hook.received}) == 1
+    assert len(hook.received) == 4
+
+
+def test_the_same_occurrence_is_sent_once(steward: Served, hook: Webhook) -> None:
+    for _ in range(3):
+        add(steward.stand.notary)
+        assert is_delivered(steward.stand.notary)
+    assert len(hook.received) == 1
+
+
+def test_an_event_of_a_transaction_that_is_rolled_back_is_not_sent(steward: Served, hook: Webhook) -> None:
+    notary = steward.stand.notary
+
+    def work(unit: Unit) -> None:
+        notary.notices.add_alert(unit, AlertKind.AUDIT_FINDING, "lost", {})
+        raise Code.BUG("rolled back")
+
+    with pytest.raises(PvdmError):
+        notary.ledger.transact(work, at_micros=notary.clock.now_micros())
+    add(notary, "kept")
+    assert is_delivered(notary)
+    assert [each.json()["event_id"] for each in hook.received] == [
+        outbox.event_id_of(Channel.ALERTS, AlertKind.AUDIT_FINDING, "kept")
+    ]
+
+
+def test_events_beyond_the_limit_are_not_stored(steward: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    notary = steward.stand.notary
+    notary.stop_work()
+    monkeypatch.setattr(outbox, "OUTBOX_PENDING_MAX", 2)
+    for number in range(4):
+        add(notary, str(number))
+    found = pending(notary)
+    assert found is not None
+    assert found.count == 2
+
+
+def test_a_steward_that_is_killed_before_the_delivery_delivers_after_its_restart(
+    line: Line, hook: Webhook, stewards: Starter
+) -> None:
+    line.protect()
+    line.served.server.stop()  # the Steward of this process only prepares the tables
+    hook.statuses += [503] * 100
+    config = line.served.stand.config
+    with stewards.serving(config) as serving:
+        line.served.server.url = serving.url
+        fail(line)
+        assert eventually(lambda: len(hook.received) > 0)
+        serving.kill()
+    hook.received.clear()
+    hook.statuses.clear()
+    with stewards.serving(config):
+        assert eventually(lambda: len(hook.accepted("verdict_fail")) == 1)
+
+
+def test_two_stewards_of_one_ledger_send_each_event_once(
+    tmp_path: Path, hook: Webhook, stewards: Starter, postgresql: Postgresql
+) -> None:
+    url = postgresql.create_database()
+    with served(tmp_path, changed=alerting(tmp_path, hook), ledger_url=url) as steward:
+        steward.server.stop()
+        config, notary = steward.stand.config, steward.stand.notary
+        with stewards.serving(config), stewards.serving(config):
+            for number in range(20):
+                add(notary, str(number))
+            assert is_delivered(notary)
+    assert len(hook.received) == len({each.headers["pvdm-event-id"] for each in hook.received}) == 20
+
+
+def test_a_hanging_receiver_delays_neither_verification_nor_publication(line: Line, hook: Webhook) -> None:
+    line.protect()
+    hook.hanging.set()
+    add(line.notary)
+    assert eventually(lambda: len(hook.received) == 1)  # the delivery hangs from now on
+    with line.client() as client:
+        _, attempt = line.attempt(client)
+        line.stage(client, attempt, ROWS)
+        client.staged(attempt.attempt_id)
+        assert client.await_attempt(attempt.attempt_id, seconds=30).state is AttemptState.COMMITTED
+    assert len(hook.received) == 1
+    assert pending(line.notary) is not None
+
+
+def test_metrics_and_status_show_what_is_not_delivered(steward: Served, hook: Webhook) -> None:
+    hook.statuses += [500] * 10
+    add(steward.stand.notary)
+    assert eventually(lambda: (pending(steward.stand.notary) or outbox.Pending(0, 0, None)).problem is not None)
+    steward.stand.time.pass_by(2 * SECOND)
+    text = steward.http.get("/metrics", headers=steward.headers(Role.AUDITOR)).text
+    assert 'pvdm_steward_outbox_pending{channel="alerts"} 1.0' in text
+    assert 'pvdm_steward_outbox_oldest_seconds{channel="alerts"} 2.0' in text
+    [shown] = steward.http.get("/v1/steward", headers=steward.headers(Role.AUDITOR)).json()["outbox"]
+    assert (shown["channel"], shown["pending"]) == ("alerts", 1)
+    assert shown["problem"] == "the webhook answered with status 500"
+
+
+COMMAND = """
+import json, os, sys
+alert = json.load(sys.stdin)
+with open(sys.argv[1], "a") as file:
+    file.write(json.dumps([alert["kind"], sorted(os.environ)]) + "\\n")
+"""
+
+
+def command(*argv: str, timeout_seconds: int = 10) -> AlertsConfig:
+    return CommandAlerts((sys.executable, *argv), timeout_seconds, job_stuck_seconds=900)
+
+
+def test_a_command_gets_the_alert_and_none_of_the_stewards_secrets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    out = tmp_path / "out"
+    alerts = command("-c", COMMAND, str(out))
+    with served(tmp_path, changed=lambda config: replace(config, alerts=alerts)) as steward:
+        add(steward.stand.notary)
+        assert is_delivered(steward.stand.notary)
+    kind, names = json.loads(out.read_text())
+    assert kind == "audit_finding"
+    assert "PATH" in names
+    assert [name for name in names if "AWS" in name or "PVDM" in name] == []
+
+
+@for_each(
+    ("script", "problem"),
+    (
+        ("import sys; sys.exit(3)", "the command ended with 3"),
+        ("import os, time; os.fork(); time.sleep(60)", "the command did not end within 1 seconds"),
+    ),
+)
+def test_a_command_that_fails_or_hangs_is_run_again_later(tmp_path: Path, script: str, problem: str) -> None:
+    alerts, folder = command("-c", script, timeout_seconds=1), tmp_path / hashlib.sha256(script.encode()).hexdigest()
+    with served(folder, changed=lambda config: replace(config, alerts=alerts)) as steward:
+        notary = steward.stand.notary
+        add(notary)
+        assert eventually(lambda: (pending(notary) or outbox.Pending(0, 0, None)).problem == problem)
+
+
+CONFIG = """
+notary = "n"
+origin = "o"
+ledger = "sqlite:///ledger.db"
+outside = "outside"
+[keys]
+home = "file"
+path = "keys"
+[alerts]
+"""
+
+
+@for_each(
+    "text",
+    (
+        'webhook = "http://example.com/x"\nsecret_file = "s"',
+        'webhook = "https://user:pass@example.com/x"\nsecret_file = "s"',
+        'webhook = "https://example.com/x"',
+        'command = ["true"]\nwebhook = "https://example.com/x"\nsecret_file = "s"',
+        "command = []",
+        "timeout_seconds = 5",
+        'command = ["true"]\ntimeout_seconds = 301',
+    ),
+)
+def test_a_wrong_section_is_refused(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "steward.toml"
+    path.write_text(CONFIG + text)
+    with pytest.raises(PvdmError) as caught:
+        load_config(path)
+    assert caught.value.code == Code.CONFIG_INVALID
+
+
+def test_a_webhook_on_loopback_or_with_tls_is_accepted(tmp_path: Path) -> None:
+    for url in ("http://127.0.0.1:9/x", "http://localhost/x", "https://example.com/x?token=a"):
+        path = tmp_path / "steward.toml"
+        path.write_text(f'{CONFIG}webhook = "{url}"\nsecret_file = "s"')
+        assert load_config(path).alerts == WebhookAlerts(url, tmp_path / "s", 10, 900)
+
+
+@for_each("mode", (0o644, 0o640))
+def test_a_secret_that_others_may_read_is_refused(tmp_path: Path, mode: int) -> None:
+    path = write_secret(tmp_path)
+    path.chmod(mode)
+    with pytest.raises(PvdmError) as caught:
+        open_alert_sender(WebhookAlerts("http://127.0.0.1/x", path, 10, 900))
+    assert caught.value.code == Code.KEY_FILE_REFUSED
+
+
+def test_a_short_secret_is_refused(tmp_path: Path) -> None:
+    path = write_secret(tmp_path)
+    path.write_bytes(b"short")
+    with pytest.raises(PvdmError) as caught:
+        open_alert_sender(WebhookAlerts("http://127.0.0.1/x", path, 10, 900))
+    assert caught.value.code == Code.CONFIG_INVALID
