@@ -66,8 +66,12 @@ def open_catalog(
     stores: Stores | None = None,
     vending: VendingSettings | None = None,
     mounts: Sequence[Mount] = (),
+    metadata_kept_seconds: int = 0,
 ) -> Catalog:
-    """Build the catalog of a ledger. Namespaces at or below one of `mounts` belong to an upstream catalog."""
+    """Build the catalog of a ledger. Namespaces at or below one of `mounts` belong to an upstream catalog.
+
+    No metadata file is deleted within `metadata_kept_seconds` after it was written.
+    """
     warehouse_place, stores = parse_location(warehouse), stores or Stores()
     metadata_folder = location_of(steward_places.metadata)
     files = MetadataFiles(metadata_folder, stores)
@@ -75,7 +79,7 @@ def open_catalog(
     access = CatalogAccess(ledger, warehouse_place, *(location_of(each) for each in own_places if each is not None))
     upstreams = Upstreams(ledger, clock, mounts, access.require_upstream_place)
     states = States(ledger, files, upstreams)
-    commits = Commits(ledger, clock, files, states, access)
+    commits = Commits(ledger, clock, files, states, access, metadata_kept_seconds=metadata_kept_seconds)
     namespaces = Namespaces(ledger, clock, access, upstreams)
     parts = CatalogParts(ledger, clock, states, access, namespaces, commits, warehouse_place, stores)
     published = metadata_folder.child(PUBLISHED_FOLDER)
@@ -100,6 +104,6 @@ def open_catalog(
         access,
         responses,
         UnnamedSweep(ledger, clock, files),
-        RetentionSweep(ledger, states, files),
+        RetentionSweep(ledger, states, files, kept_seconds=metadata_kept_seconds),
         upstreams,
     )

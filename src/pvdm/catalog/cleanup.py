@@ -2,9 +2,10 @@
 
 A document is the content of a metadata file. The table's metadata log names the newest documents, 100 by default
 (`write.metadata.previous-versions-max`). A document that the log names no more is deleted if `main` has changed since
-the document was written. This is done for protected tables and for those with the property
-`write.metadata.delete-after-commit.enabled`, but never for an upstream's tables. The document of the last change of
-`main`, and all later documents, stay: a restore of an older ledger needs the document that the newest receipt names.
+the document was written, and once it is old enough (`[retention]` in steward.toml). This is done for protected tables
+and for those with the property `write.metadata.delete-after-commit.enabled`, but never for an upstream's tables. The
+document of the last change of `main`, and all later documents, stay: a restore of an older ledger needs the document
+that the newest receipt names.
 """
 
 from __future__ import annotations
@@ -133,16 +134,21 @@ def deletes_old_documents(row: TableRow, metadata: TableMetadata) -> bool:
     return row.upstream is None and (row.protected or metadata.properties.get(DELETE_PROPERTY, "").lower() == "true")
 
 
-def find_superseded(before: TableState, row_after: TableRow, after: TableMetadata) -> list[str]:
-    """The locations of documents that the commit from `before` to `after` made unnecessary."""
+def find_superseded(
+    before: TableState, row_after: TableRow, after: TableMetadata, *, kept_seconds: int = 0
+) -> list[str]:
+    """The locations of documents that the commit from `before` to `after` made unnecessary.
+
+    A document that was written less than `kept_seconds` before the commit stays; a later sweep deletes it.
+    """
     if not deletes_old_documents(row_after, after):
         return []
     kept = {row_after.pointer.location, *(each.metadata_file for each in after.metadata_log)}
-    changed_ms = _main_changed_ms(after)
+    older_than_ms = min(_main_changed_ms(after), after.last_updated_ms - 1_000 * kept_seconds)
     return [
         each.metadata_file
         for each in before.metadata.metadata_log
-        if each.metadata_file not in kept and each.timestamp_ms < changed_ms
+        if each.metadata_file not in kept and each.timestamp_ms < older_than_ms
     ]
 
 
@@ -152,7 +158,9 @@ class RetentionSweep:
     After a restore of the ledger nothing is deleted: a lost pointer may have named any of the files.
     """
 
-    def __init__(self, ledger: Ledger, states: States, files: MetadataFiles) -> None:
+    def __init__(self, ledger: Ledger, states: States, files: MetadataFiles, *, kept_seconds: int = 0) -> None:
+        """Documents that were written less than `kept_seconds` ago stay."""
+        self._kept_seconds = kept_seconds
         self._ledger = ledger
         self._states = states
         self._files = files
@@ -165,11 +173,12 @@ class RetentionSweep:
             restored = restores.find_newest_micros(unit) is not None
         if restored or now - self._swept_seconds < _SWEEP_INTERVAL_SECONDS:
             return 0
-        count = sum(self._sweep_table(table_uuid) for table_uuid in self._files.tables())
+        latest = now - self._kept_seconds
+        count = sum(self._sweep_table(table_uuid, latest) for table_uuid in self._files.tables())
         self._swept_seconds = now
         return count
 
-    def _sweep_table(self, table_uuid: str) -> int:
+    def _sweep_table(self, table_uuid: str, modified_until: float) -> int:
         with self._ledger.read() as unit:
             row = tables.find_by_uuid(unit, table_uuid)
             # If an earlier table had this UUID, the revision in a file's name does not tell how old the file is.
@@ -180,6 +189,7 @@ class RetentionSweep:
         except PvdmError:
             return 0  # only the current document says which old ones may be deleted
         found = [each for each in self._files.list_written(table_uuid) if not each.unfinished]
+        found = [each for each in found if each.modified_seconds <= modified_until]
         left_behind = find_left_behind(row, metadata, found)
         for each in left_behind:
             self._files.remove_old(table_uuid, each.location)

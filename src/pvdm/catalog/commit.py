@@ -95,8 +95,17 @@ class Commits:
     """Makes commits. Only restores and publications to an upstream (`catalog.target`) change a table in another way."""
 
     def __init__(
-        self, ledger: Ledger, clock: LedgerClock, files: MetadataFiles, states: States, access: CatalogAccess
+        self,
+        ledger: Ledger,
+        clock: LedgerClock,
+        files: MetadataFiles,
+        states: States,
+        access: CatalogAccess,
+        *,
+        metadata_kept_seconds: int = 0,
     ) -> None:
+        """Metadata files that were written less than `metadata_kept_seconds` before a commit stay."""
+        self._metadata_kept_seconds = metadata_kept_seconds
         self._ledger = ledger
         self._clock = clock
         self._files = files
@@ -334,7 +343,10 @@ class Commits:
     def _cache_and_prune(self, step: _PlannedStep, row: TableRow) -> TableState:
         """Cache the new document, and delete old ones that are no longer needed; a later sweep deletes the others."""
         self._states.cache_document(step.file.sha256, step.after)
-        for location in [] if step.before is None else find_superseded(step.before, row, step.after):
+        superseded: list[str] = []
+        if step.before is not None:
+            superseded = find_superseded(step.before, row, step.after, kept_seconds=self._metadata_kept_seconds)
+        for location in superseded:
             with contextlib.suppress(PvdmError):
                 self._files.remove_old(row.table_uuid, location)
         return TableState(row, step.after)

@@ -27,7 +27,7 @@ from pvdm.ledger.work import leases
 from pvdm.model.statements.epoch import EpochStage
 from pvdm.steward.access import Access
 from pvdm.steward.claim_releases import ClaimReleases
-from pvdm.steward.cleanup.quarantine import QuarantineFiles
+from pvdm.steward.cleanup.quarantine import QuarantineFiles, QuarantineRetention
 from pvdm.steward.cleanup.vault import VaultUsage
 from pvdm.steward.config.ledger_agreement import require_shared_settings, require_table_folders, store_shared_settings
 from pvdm.steward.config.resources import archive_folder, open_keys, open_mounts, outside_file
@@ -61,6 +61,7 @@ from pvdm.verify.spark.access import StoreAccess
 
 Clock = Callable[[], int]  # returns a time in microseconds
 _DELIVERY_STOP_SECONDS: Final = 5.0
+_DAY_SECONDS: Final = 86_400
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +74,7 @@ class Notary(Pipeline):
     attestations: Attestations
     access: Access
     quarantine: QuarantineFiles
+    quarantine_retention: QuarantineRetention
     protections: Protections
     migrations: Migrations
     claim_releases: ClaimReleases
@@ -123,6 +125,7 @@ class Notary(Pipeline):
             self.catalog.unnamed_sweep.sweep()
             self.catalog.retention.sweep()
             self.vault_sweep.sweep()
+            self.quarantine_retention.sweep()
             if self.deliveries:
                 self.ledger.transact(outbox.forget_old, at_micros=self.clock.now_micros())
 
@@ -321,6 +324,7 @@ def _build(config: StewardConfig, ledger: Ledger, clock: LedgerClock, keys: KeyS
     )
     pipeline = build_pipeline(parts)
     vault = Vault(config.catalog.vault, stores)
+    quarantine = QuarantineFiles(ledger, clock, catalog, vault)
     approvals = Approvals(ledger, clock, recorder, trust, catalog, pipeline.sources, spark_extraction)
     expiries = Expiries(ledger, clock, trust, keys.book, config.service.tls_certificate)
     watch, deliveries = None, dict[Channel, Delivery]()
@@ -336,7 +340,8 @@ def _build(config: StewardConfig, ledger: Ledger, clock: LedgerClock, keys: KeyS
         overrides=Overrides(ledger, clock, recorder, trust, catalog),
         attestations=Attestations(ledger, clock, keys, recorder, trust),
         access=access,
-        quarantine=QuarantineFiles(ledger, clock, catalog, vault),
+        quarantine=quarantine,
+        quarantine_retention=QuarantineRetention(quarantine, config.retention.quarantine_days),
         protections=Protections(approvals, Files(stores)),
         migrations=Migrations(approvals),
         claim_releases=ClaimReleases(approvals),
@@ -374,6 +379,7 @@ def _open_catalog(config: StewardConfig, ledger: Ledger, clock: LedgerClock, sto
         stores=stores,
         vending=config.vending,
         mounts=open_mounts(catalog.upstreams, config.s3),
+        metadata_kept_seconds=config.retention.metadata_days * _DAY_SECONDS,
     )
 
 

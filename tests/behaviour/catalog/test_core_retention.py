@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from pvdm.catalog.cleanup import RetentionSweep
+from pvdm.catalog.commit import Commits
 from pvdm.catalog.state import TableState
 from pvdm.errors import UnavailableError
 from pvdm.lake.files import MetadataFiles, file_name
@@ -128,3 +131,35 @@ def test_nothing_is_swept_once_the_ledger_was_restored(
     monkeypatch.setattr(restores, "find_newest_micros", lambda _: 1)
     assert RetentionSweep(core.ledger, core.states, core.files).sweep() == 0
     assert leftovers <= core.on_disk()
+
+
+def keep_for(core: Core, seconds: int) -> None:
+    """Let commits keep each document for so long after it was written."""
+    core.commits = Commits(core.ledger, core.clock, core.files, core.states, core.access, metadata_kept_seconds=seconds)
+
+
+def test_documents_stay_until_they_are_old_enough(core: Core) -> None:
+    keep_for(core, 60)
+    core.table()
+    stage(core, KEPT)
+    publish(core)
+    stage(core, 10)
+    not_needed = core.on_disk() - listed_documents(core.get())
+    assert len(not_needed) == 12  # the log has the newest ones
+    assert RetentionSweep(core.ledger, core.states, core.files, kept_seconds=3_600).sweep() == 0
+    long_ago = time.time() - 3_601
+    for name in not_needed:
+        os.utime(core.root / core.get().row.table_uuid / name, (long_ago, long_ago))
+    assert RetentionSweep(core.ledger, core.states, core.files, kept_seconds=3_600).sweep() == len(not_needed)
+    assert core.on_disk() == listed_documents(core.get())
+
+
+def test_a_commit_removes_documents_that_are_old_enough(core: Core) -> None:
+    keep_for(core, 60)
+    core.table()
+    stage(core, KEPT)
+    publish(core)
+    core.micros += 61 * 1_000_000
+    before = core.on_disk()
+    stage(core, 10)
+    assert len(before - core.on_disk()) == 10

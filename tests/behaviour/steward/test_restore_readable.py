@@ -10,6 +10,7 @@ import pytest
 from pvdm.catalog.commit import Change
 from pvdm.errors import PvdmError
 from pvdm.model.role import Role
+from pvdm.steward.config.steward import RetentionConfig
 from pvdm.steward.restore.restore import RestoreRequest
 from tests.behaviour.steward.test_restore_pointers import RestorableSteward
 from tests.support.gate.approvals import SALES, Doc
@@ -24,10 +25,11 @@ from tools.proof_kit import SECOND
 
 @pytest.fixture
 def steward() -> Iterator[RestorableSteward]:
-    """A Steward whose table keeps three old metadata files: those of one publication."""
+    """A Steward whose table keeps three old metadata files, those of one publication, whatever their age."""
+    kept = RetentionConfig(metadata_days=0)
     with (
         memory_folder() as folder,
-        house_at(folder, changed=lambda config: replace(config, archive=folder / "archive")) as house,
+        house_at(folder, changed=lambda config: replace(config, archive=folder / "archive", retention=kept)) as house,
     ):
         house.scene.make("orders")
         update: Doc = {"action": "set-properties", "updates": {"write.metadata.previous-versions-max": "3"}}

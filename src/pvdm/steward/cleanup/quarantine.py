@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from pvdm.api.work import QuarantinedView
 from pvdm.catalog.catalog import Catalog
-from pvdm.errors import Code
+from pvdm.errors import Code, PvdmError, UnavailableError
 from pvdm.lake.stores.store import ListedFile
 from pvdm.lake.vault import Vault, VaultKind
 from pvdm.ledger import Ledger, Unit
@@ -22,10 +23,12 @@ from pvdm.ledger.work.attempts import Attempt
 from pvdm.ledger.work.disposals import QUARANTINE_PAGE_MAX_ROWS, Removal
 from pvdm.model.statements.verdict import Outcome
 from pvdm.model.states import ATTEMPT, WorkloadState
-from pvdm.steward.access import refuse_attempt_token, visible_domain
-from pvdm.steward.logs import log_event
+from pvdm.steward.access import STEWARD_GRANT, refuse_attempt_token, visible_domain
+from pvdm.steward.logs import log_event, log_warning
 from pvdm.steward.work.sources import load_row, table_name
 
+_DAY_SECONDS: Final = 86_400
+_SWEEP_INTERVAL_SECONDS: Final = _DAY_SECONDS
 _ATTEMPT_ID: Final = re.compile(r"[0-9a-f]{32}")
 
 
@@ -183,6 +186,50 @@ class QuarantineFiles:
             folder=self._vault.location(table_uuid, VaultKind.QUARANTINE, attempt_id),
             **facts,
         )
+
+
+class QuarantineRetention:
+    """Removes the files of failed attempts from quarantine once they were kept for long enough.
+
+    It has the rights and the rules of an operator's removal: files that may still be published stay, and the step log
+    notes each removal. Files of attempts that the ledger does not know stay until an operator removes them.
+    """
+
+    def __init__(self, files: QuarantineFiles, kept_days: int) -> None:
+        self._files = files
+        self._kept_days = kept_days
+        self._swept_at = 0.0
+
+    def sweep(self) -> int:
+        """Remove what was kept for long enough, at most once a day; returns how many attempts had such files."""
+        now = time.time()
+        if now - self._swept_at < _SWEEP_INTERVAL_SECONDS:
+            return 0
+        removed = sum(self._remove(each.attempt_id) for each in self._list_old() if each.undecided is None)
+        self._swept_at = now
+        return removed
+
+    def _list_old(self) -> Iterator[QuarantinedView]:
+        """The attempts whose files were kept for long enough, oldest first."""
+        after: str | None = None
+        while page := self._files.list_page(STEWARD_GRANT, after=after):
+            for each in page:
+                is_known, is_old = each.workload_id is not None, each.age_seconds >= self._kept_days * _DAY_SECONDS
+                if not is_known or not is_old:
+                    return  # all further ones are younger, or unknown
+                yield each
+            after = page[-1].attempt_id
+
+    def _remove(self, attempt_id: str) -> bool:
+        try:
+            self._files.remove(STEWARD_GRANT, [attempt_id], f"kept for {self._kept_days} days ([retention])")
+        except PvdmError as error:
+            if isinstance(error, UnavailableError):
+                raise
+            # Since it was listed, another Steward or an operator has removed it.
+            log_warning("quarantine_kept", attempt_id=attempt_id, code=error.reason)
+            return False
+        return True
 
 
 def _log_removed(removal: Removal, *, table: str | None, table_uuid: str, workload_id: str | None) -> None:

@@ -101,6 +101,16 @@ class ServiceConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class RetentionConfig:
+    """The section [retention]: for how many days the Steward keeps files that it does not need any more."""
+
+    __pydantic_config__ = ConfigDict(extra="forbid")
+
+    quarantine_days: Annotated[int, Field(strict=True, ge=7, le=36_500)] = 90
+    metadata_days: Annotated[int, Field(strict=True, ge=1, le=365)] = 7
+
+
+@dataclass(frozen=True, slots=True)
 class CatalogConfig:
     """The catalog's name, the warehouse of its tables, and the two folders that only the Steward writes.
 
@@ -138,6 +148,7 @@ class StewardConfig:
     vending: VendingSettings | None = None
     spark: SparkSettings | None = None
     alerts: AlertsConfig | None = None
+    retention: RetentionConfig = field(default_factory=RetentionConfig)
     # If the outside checkpoint or the archive is in an object store, its location; it replaces the path above.
     outside_store_location: Location | None = None
     archive_store_location: Location | None = None
@@ -205,6 +216,7 @@ class _ConfigFile(sections.StrictSection):
     s3: _S3 | None = None
     spark: sections.SparkSection | None = None
     alerts: AlertsSection | None = None
+    retention: RetentionConfig = RetentionConfig()
 
 
 def load_config(path: Path) -> StewardConfig:
@@ -254,6 +266,7 @@ def _make_config(parsed: _ConfigFile, folder: Path) -> StewardConfig:
         vending=None if vending is None else VendingSettings(**vending.model_dump()),
         spark=sections.make_spark_settings(parsed.spark, folder),
         alerts=make_alerts_config(parsed.alerts, folder),
+        retention=parsed.retention,
     )
     require_tls_or_loopback(config.service)
     if config.development and config.isolation is not Isolation.EMBEDDED:
