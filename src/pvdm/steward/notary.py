@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -33,7 +33,8 @@ from pvdm.steward.config.ledger_agreement import require_shared_settings, requir
 from pvdm.steward.config.resources import archive_folder, open_keys, open_mounts, outside_file
 from pvdm.steward.config.steward import FileKeys, StewardConfig
 from pvdm.steward.delivery.alerts import open_alert_sender
-from pvdm.steward.delivery.delivery import Delivery
+from pvdm.steward.delivery.delivery import Delivery, Send
+from pvdm.steward.delivery.lineage import LineageWatch
 from pvdm.steward.delivery.watch import Watch
 from pvdm.steward.migrations import Migrations
 from pvdm.steward.pipeline.assemble import Pipeline, PipelineParts, build_pipeline, fields_of
@@ -82,7 +83,7 @@ class Notary(Pipeline):
     expiries: Expiries
     folders: FolderHealth
     usage: VaultUsage
-    watch: Watch | None = None  # for alerts
+    watches: Sequence[Watch | LineageWatch] = ()
     deliveries: Mapping[Channel, Delivery] = field(default_factory=dict)
     buckets: StoreHealth | None = None
 
@@ -319,7 +320,7 @@ def _build(config: StewardConfig, ledger: Ledger, clock: LedgerClock, keys: KeyS
         proofs=Proofs(ledger, clock, keys, recorder, log, notary=config.notary, isolation=config.isolation),
         catalog=catalog,
         stores=stores,
-        notices=Notices(config.notary, alerts=config.alerts is not None),
+        notices=Notices(config.notary, alerts=config.alerts is not None, lineage=config.lineage is not None),
         spark=spark,
     )
     pipeline = build_pipeline(parts)
@@ -327,12 +328,7 @@ def _build(config: StewardConfig, ledger: Ledger, clock: LedgerClock, keys: KeyS
     quarantine = QuarantineFiles(ledger, clock, catalog, vault)
     approvals = Approvals(ledger, clock, recorder, trust, catalog, pipeline.sources, spark_extraction)
     expiries = Expiries(ledger, clock, trust, keys.book, config.service.tls_certificate)
-    watch, deliveries = None, dict[Channel, Delivery]()
-    if config.alerts is not None:
-        stuck = config.alerts.job_stuck_seconds
-        watch = Watch(ledger, clock, parts.notices, expiries, pipeline.jobs.list_jobs, stuck)
-        send = open_alert_sender(config.alerts)
-        deliveries[Channel.ALERTS] = Delivery(ledger, clock, Channel.ALERTS, send)
+    watches, deliveries = _open_deliveries(pipeline, expiries)
     return Notary(
         **fields_of(pipeline),
         outside=outside,
@@ -358,9 +354,31 @@ def _build(config: StewardConfig, ledger: Ledger, clock: LedgerClock, keys: KeyS
         buckets=_bucket_health(config),
         folders=_folder_health(config, ledger),
         usage=VaultUsage(vault),
-        watch=watch,
+        watches=watches,
         deliveries=deliveries,
     )
+
+
+def _open_deliveries(
+    pipeline: Pipeline, expiries: Expiries
+) -> tuple[Sequence[Watch | LineageWatch], Mapping[Channel, Delivery]]:
+    """What watches for events, and what delivers them, for each configured channel."""
+    config, ledger, clock = pipeline.config, pipeline.ledger, pipeline.clock
+    watches: list[Watch | LineageWatch] = []
+    senders: dict[Channel, Send] = {}
+    if config.alerts is not None:
+        stuck = config.alerts.job_stuck_seconds
+        watches.append(Watch(ledger, clock, pipeline.notices, expiries, pipeline.jobs.list_jobs, stuck))
+        senders[Channel.ALERTS] = open_alert_sender(config.alerts)
+    if config.lineage is not None:
+        try:
+            from pvdm.steward.delivery.openlineage import open_lineage_sender
+        except ImportError as error:
+            raise Code.DEPENDENCY_MISSING(reason="lineage_not_installed", got=str(error.name)) from None
+        watches.append(LineageWatch(ledger, clock))
+        names = {"steward": config.notary, "catalog": config.catalog.name}
+        senders[Channel.LINEAGE] = open_lineage_sender(config.lineage, ledger, **names)
+    return watches, {channel: Delivery(ledger, clock, channel, send) for channel, send in senders.items()}
 
 
 def _open_catalog(config: StewardConfig, ledger: Ledger, clock: LedgerClock, stores: Stores) -> Catalog:

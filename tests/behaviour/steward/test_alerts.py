@@ -184,8 +184,7 @@ def test_a_passed_deadline_is_reported_once(line: Line, hook: Webhook) -> None:
     line.protect()
     with line.client() as client:
         client.open_workload("run-1", "sales.orders", {}, timeout_seconds=600)
-    watch = line.notary.watch
-    assert watch is not None
+    [watch] = line.notary.watches
     watch.look()
     assert is_delivered(line.notary)
     assert hook.accepted("deadline_passed") == []
@@ -198,12 +197,12 @@ def test_a_passed_deadline_is_reported_once(line: Line, hook: Webhook) -> None:
 
 def test_an_expiry_is_reported_at_each_mark_once(steward: Served, hook: Webhook) -> None:
     notary, clock = steward.stand.notary, steward.stand.time
-    assert notary.watch is not None
+    [watch] = notary.watches
     ends = notary.trust.current().expires_at
     for left, count in ((31, 0), (29, 1), (28, 1), (6, 2), (-1, 3)):
         while clock.wall < ends - left * DAY:
             clock.pass_by(DAY)
-        notary.watch.look()
+        watch.look()
         assert is_delivered(notary)
         assert len([alert for alert in hook.accepted("expiring") if alert["what"] == "trust_root"]) == count
     assert hook.accepted("expiring")[-1]["expired"]
@@ -213,9 +212,9 @@ def test_a_stuck_job_is_reported(steward: Served, hook: Webhook, monkeypatch: py
     notary = steward.stand.notary
     notary.jobs.dispose("00" * 16)  # of an attempt that the ledger does not know, so the job fails
     assert eventually(lambda: [each.state for each in notary.jobs.list_jobs()] == [JobState.FAILED])
-    assert notary.watch is not None
-    notary.watch.look()
-    notary.watch.look()
+    [watch] = notary.watches
+    watch.look()
+    watch.look()
     assert is_delivered(notary)
     [alert] = hook.accepted("job_stuck")
     assert (alert["job"], alert["job_state"], alert["reason"]) == ("dispose", "failed", "attempt_unknown")
@@ -223,8 +222,7 @@ def test_a_stuck_job_is_reported(steward: Served, hook: Webhook, monkeypatch: py
 
 def test_an_override_is_reported_once_it_is_used(line: Line, hook: Webhook) -> None:
     line.protect()
-    watch = line.notary.watch
-    assert watch is not None
+    [watch] = line.notary.watches
     with line.client() as client, line.client(Role.OPERATOR) as operator:
         failed = client.attempt(fail(line))
         override_id = submit_override_of(line, operator, failed)

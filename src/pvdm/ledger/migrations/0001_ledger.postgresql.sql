@@ -215,6 +215,8 @@ CREATE TABLE workloads (
 	CONSTRAINT plan_hash_hex CHECK (plan_hash ~ '^[0-9a-f]{64}$')
 )
 --;
+CREATE INDEX workloads_at_micros ON workloads (at_micros)
+--;
 CREATE INDEX workloads_domain ON workloads (domain)
 --;
 CREATE INDEX workloads_open ON workloads (workload_id) WHERE state = 'OPEN'

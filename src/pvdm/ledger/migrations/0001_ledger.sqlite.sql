@@ -231,6 +231,8 @@ CREATE TABLE workloads (
 )
  STRICT
 --;
+CREATE INDEX workloads_at_micros ON workloads (at_micros)
+--;
 CREATE INDEX workloads_domain ON workloads (domain)
 --;
 CREATE INDEX workloads_open ON workloads (workload_id) WHERE state = 'OPEN'

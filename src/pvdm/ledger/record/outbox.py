@@ -56,12 +56,22 @@ def event_id_of(channel: Channel, kind: str, key: str) -> str:
     return hashlib.sha256(canonical_json.dump([channel.value, kind, key])).hexdigest()[:32]
 
 
-def add(unit: Unit, channel: Channel, event_id: str, body: Mapping[str, canonical_json.Value]) -> bool:
-    """Store an event unless it is stored. Returns False if it is, or if too many events of the channel wait."""
+def add(
+    unit: Unit,
+    channel: Channel,
+    event_id: str,
+    body: Mapping[str, canonical_json.Value],
+    *,
+    created_micros: int | None = None,
+) -> bool:
+    """Store an event unless it is stored. Returns False if it is not, because too many events of the channel wait.
+
+    `created_micros` is when the event happened; the default is the unit's time.
+    """
     waiting = unit.row(_COUNT_PENDING, of_channel=channel.value)
     if waiting is not None and waiting["count"] >= OUTBOX_PENDING_MAX:
         return False
-    return unit.insert_new(
+    unit.insert_new(
         outbox,
         event_id=event_id,
         channel=channel,
@@ -70,8 +80,9 @@ def add(unit: Unit, channel: Channel, event_id: str, body: Mapping[str, canonica
         tries=0,
         problem=None,
         delivered_micros=None,
-        created_micros=unit.at_micros,
+        created_micros=unit.at_micros if created_micros is None else created_micros,
     )
+    return True
 
 
 def list_due(unit: Unit, channel: Channel, now_micros: int) -> list[OutboxEvent]:

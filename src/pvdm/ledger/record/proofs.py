@@ -14,7 +14,7 @@ from pvdm.ledger.connection import Row, convert_if_found, record_from, record_if
 from pvdm.ledger.record import statements
 from pvdm.ledger.schema.record import overrides, proofs
 from pvdm.ledger.schema.record import statements as statements_table
-from pvdm.ledger.schema.work import NoncePurpose, attempts, workloads
+from pvdm.ledger.schema.work import NoncePurpose, attempts, published, workloads
 from pvdm.ledger.schema.work import nonces as nonce_table
 from pvdm.ledger.unit import Unit, where_given
 from pvdm.ledger.work import nonces
@@ -107,6 +107,14 @@ def find_by_notary(unit: Unit, nonce: str, notary: str) -> ProofRecord | None:
 def list_by_nonce(unit: Unit, nonce: str) -> list[ProofRecord]:
     """Every notary's proof for one nonce."""
     return unit.records(ProofRecord, select(proofs).where(proofs.c.nonce == nonce).order_by(proofs.c.notary))
+
+
+def list_of_publications(unit: Unit, workload_id: str) -> list[tuple[str, Outcome]]:
+    """Ids and verdicts of the proofs by which the workload's chunks were published, oldest first."""
+    same_nonce = published.c.nonce == proofs.c.nonce
+    wanted = select(proofs.c.proof_id, proofs.c.verdict).join(published, same_nonce)
+    wanted = wanted.where(published.c.workload_id == workload_id).order_by(proofs.c.at_micros, proofs.c.proof_id)
+    return [(row["proof_id"], Outcome(row["verdict"])) for row in unit.rows(wanted)]
 
 
 def get_domain(unit: Unit, proof_id: str) -> str:

@@ -51,6 +51,12 @@ def find_by_snapshot(unit: Unit, table_uuid: str, snapshot_id: str) -> ReceiptRe
     return record_if_found(ReceiptRecord, unit.find(receipts, table_uuid=table_uuid, snapshot_id=snapshot_id))
 
 
+def list_by_workload(unit: Unit, workload_id: str) -> list[ReceiptRecord]:
+    """The receipts of a workload's publications, oldest first."""
+    wanted = select(receipts).where(receipts.c.workload_id == workload_id)
+    return unit.records(ReceiptRecord, wanted.order_by(receipts.c.at_micros, receipts.c.receipt_id))
+
+
 def any_exist(unit: Unit) -> bool:
     """Whether the ledger holds any receipt."""
     return unit.row(select(receipts).limit(1)) is not None

@@ -39,6 +39,7 @@ workloads: Final = schema.table(
     *schema.hex_checks(64, "contract_hash", "plan_hash"),
     Index("workloads_table_uuid", "table_uuid"),
     Index("workloads_domain", "domain"),
+    Index("workloads_at_micros", "at_micros"),
 )
 WORKLOAD_IS_OPEN: Final = f"state = '{WorkloadState.OPEN}'"
 schema.index_where("workloads_open", WORKLOAD_IS_OPEN, workloads.c.workload_id)

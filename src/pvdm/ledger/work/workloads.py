@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
 from typing import Final
 
-from sqlalchemy import func, select
+from sqlalchemy import and_, func, or_, select
 
 from pvdm.errors import Code
 from pvdm.ledger import ids
@@ -137,6 +137,14 @@ def open_once(unit: Unit, opening: Opening, pinned: PinnedWorkload) -> Workload:
     found = get(unit, opening.workload_id)
     require_same_opening(opening, found.opening)
     return found
+
+
+def page_changed(unit: Unit, *, after: tuple[int, str]) -> list[Workload]:
+    """The next workloads that were opened or ended after this time and workload id, in the order of both."""
+    changed, c = workloads.c.at_micros, workloads.c
+    later = or_(changed > after[0], and_(changed == after[0], c.workload_id > after[1]))
+    wanted = select(workloads).where(changed >= after[0], later).order_by(changed, c.workload_id)
+    return [_to_workload(row) for row in unit.rows(wanted.limit(WORKLOADS_PAGE_MAX_ROWS))]
 
 
 def move(unit: Unit, workload_id: str, to: WorkloadState, *, reason: str) -> Workload:

@@ -19,6 +19,7 @@ from pvdm.model.host import is_loopback
 from pvdm.model.statements.proof import Isolation
 from pvdm.steward.config import sections
 from pvdm.steward.config.alerts import AlertsConfig, AlertsSection, make_alerts_config
+from pvdm.steward.config.lineage import LineageConfig, LineageSection, make_lineage_config
 from pvdm.trust.keys.kms import KMS_TIMEOUT_MAX_SECONDS, KMS_TRIES_MAX, KmsSettings
 from pvdm.trust.keys.public import Algorithm
 from pvdm.verify.spark.settings import SparkSettings
@@ -148,6 +149,7 @@ class StewardConfig:
     vending: VendingSettings | None = None
     spark: SparkSettings | None = None
     alerts: AlertsConfig | None = None
+    lineage: LineageConfig | None = None
     retention: RetentionConfig = field(default_factory=RetentionConfig)
     # If the outside checkpoint or the archive is in an object store, its location; it replaces the path above.
     outside_store_location: Location | None = None
@@ -216,6 +218,7 @@ class _ConfigFile(sections.StrictSection):
     s3: _S3 | None = None
     spark: sections.SparkSection | None = None
     alerts: AlertsSection | None = None
+    lineage: LineageSection | None = None
     retention: RetentionConfig = RetentionConfig()
 
 
@@ -266,6 +269,7 @@ def _make_config(parsed: _ConfigFile, folder: Path) -> StewardConfig:
         vending=None if vending is None else VendingSettings(**vending.model_dump()),
         spark=sections.make_spark_settings(parsed.spark, folder),
         alerts=make_alerts_config(parsed.alerts, folder),
+        lineage=make_lineage_config(parsed.lineage, folder),
         retention=parsed.retention,
     )
     require_tls_or_loopback(config.service)

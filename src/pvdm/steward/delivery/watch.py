@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import ClassVar, Final
 
 from pvdm.api.work import JobState
 from pvdm.errors import PvdmError
@@ -20,7 +20,6 @@ from pvdm.steward.work.notices import AlertFacts, AlertKind, Notices, describe_w
 from pvdm.steward.work.opened import describe_work
 from pvdm.steward.work.queries import JobStatus
 
-WATCH_SECONDS: Final = 30
 _MICROS: Final = 1_000_000
 _DAY_SECONDS: Final = 86_400
 # How far back the ledger is searched: a Steward that was down for longer does not report what happened before.
@@ -41,6 +40,7 @@ class Watch:
     expiries: Expiries
     list_jobs: Callable[[], Sequence[JobStatus]]
     job_stuck_seconds: int
+    interval_seconds: ClassVar = 30.0
 
     def look(self) -> None:
         """Add the alerts that are due. What cannot be read is logged, and read again by the next call."""

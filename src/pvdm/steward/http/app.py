@@ -17,7 +17,6 @@ from starlette.exceptions import HTTPException
 from pvdm.errors import Code, PvdmError
 from pvdm.ledger.clock import format_micros
 from pvdm.model.fields import CLOCK_SKEW_MAX_SECONDS
-from pvdm.steward.delivery.watch import WATCH_SECONDS
 from pvdm.steward.http import oauth, openapi
 from pvdm.steward.http.admission import AdmissionMiddleware
 from pvdm.steward.http.body import invalid_request_error
@@ -79,8 +78,8 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         _run_repeatedly(notary.usage.count, VAULT_COUNT_SECONDS, "vault_not_counted"),
         _watch_readiness(notary, app.state.readiness),
     ]
-    if notary.watch is not None:
-        repeated.append(_run_repeatedly(notary.watch.look, WATCH_SECONDS, "not_watched", wait=WATCH_SECONDS))
+    for watch in notary.watches:
+        repeated.append(_run_repeatedly(watch.look, watch.interval_seconds, "not_watched", wait=watch.interval_seconds))
     tasks = [asyncio.create_task(work) for work in repeated]
     try:
         yield

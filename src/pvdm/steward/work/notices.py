@@ -21,6 +21,7 @@ from pvdm.model.statements.core import ProofCore
 from pvdm.model.states import CRASH_LOOP_LEASES, ROLLED_BACK_MAX, AttemptState
 from pvdm.steward.logs import log_warning
 from pvdm.steward.record.audit import AuditNotice
+from pvdm.steward.work.lineage import RunStep, add_step
 from pvdm.steward.work.opened import contract_of
 from pvdm.steward.work.sources import table_name
 
@@ -45,10 +46,14 @@ class AlertKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Notices:
-    """Adds alerts in the transaction of the caller. Without `[alerts]` in steward.toml (`alerts`) it adds nothing."""
+    """Adds alerts and steps for OpenLineage in the transaction of the caller.
+
+    Adds no alert without `[alerts]` in steward.toml (`alerts`), and no step without `[lineage]` (`lineage`).
+    """
 
     steward: str  # the Steward's name
     alerts: bool = False
+    lineage: bool = False
 
     def add_alert(self, unit: Unit, kind: AlertKind, key: str, facts: AlertFacts) -> None:
         """Add an alert, unless one of this kind was added under this key."""
@@ -56,14 +61,12 @@ class Notices:
             return
         event_id = event_id_of(Channel.ALERTS, kind, key)
         body = {"event_id": event_id, "kind": kind.value, "at": iso_time(unit.at_micros), "steward": self.steward}
-        if outbox.add(unit, Channel.ALERTS, event_id, {**body, **facts}):
-            return
-        pending = outbox.find_pending(unit, Channel.ALERTS)
-        if pending is not None and pending.count >= outbox.OUTBOX_PENDING_MAX:
+        if not outbox.add(unit, Channel.ALERTS, event_id, {**body, **facts}):
             log_warning("alert_dropped", kind=kind.value)
 
     def add_verdict_fail(self, unit: Unit, attempt: Attempt, core: ProofCore, proof_id: str) -> None:
         """Add the alert about a FAIL, and about the last attempt of its chunk."""
+        self._add_failed_step(unit, attempt)
         if not self.alerts:
             return
         contract, facts = _describe(unit, attempt)
@@ -73,6 +76,7 @@ class Notices:
 
     def add_gate_refusal(self, unit: Unit, attempt: Attempt, error: PvdmError) -> None:
         """Add the alert about a refusal by the gate, and about the last attempt of its chunk."""
+        self._add_failed_step(unit, attempt)
         if not self.alerts:
             return
         contract, facts = _describe(unit, attempt)
@@ -102,6 +106,11 @@ class Notices:
         facts: AlertFacts = {**asdict(notice), "codes": list(notice.codes)}
         key = f"{notice.table_uuid} {day} {notice.violations} {','.join(notice.codes)}"
         self.add_alert(unit, AlertKind.AUDIT_FINDING, key, facts)
+
+    def _add_failed_step(self, unit: Unit, attempt: Attempt) -> None:
+        step = (RunStep.FAIL, attempt.workload_id, unit.at_micros, attempt.attempt_id)
+        if self.lineage and not add_step(unit, *step):
+            log_warning("lineage_dropped", step=RunStep.FAIL.value, workload_id=attempt.workload_id)
 
     def _add_if_used_up(self, unit: Unit, attempt: Attempt, contract: DataProductContract, facts: AlertFacts) -> None:
         earlier = attempts.list_by_chunk(unit, attempt.workload_id, attempt.chunk_id)

@@ -1,0 +1,60 @@
+"""Finds the workloads that were opened or have ended, for OpenLineage events."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import ClassVar, Final
+
+from pvdm.ledger import Ledger, Unit
+from pvdm.ledger.clock import LedgerClock
+from pvdm.ledger.work import workloads
+from pvdm.ledger.work.workloads import Workload
+from pvdm.model.states import WorkloadState
+from pvdm.steward.logs import log_warning
+from pvdm.steward.work.lineage import RunStep, add_step
+
+_MICROS: Final = 1_000_000
+# How far back the first look reads, and how far before the newest workload each further look reads again.
+_FIRST_LOOK_MICROS: Final = 7 * 86_400 * _MICROS
+_LOOK_BACK_MICROS: Final = 3_600 * _MICROS
+_LAST_STEPS: Final = {WorkloadState.COMPLETE: RunStep.COMPLETE, WorkloadState.ABANDONED: RunStep.ABORT}
+
+
+@dataclass(eq=False)
+class LineageWatch:
+    """Finds workloads that were opened or have ended, whichever Steward did it. May run in every Steward."""
+
+    ledger: Ledger
+    clock: LedgerClock
+    interval_seconds: ClassVar = 10.0
+    _newest: int = field(default=0, init=False)
+    _stored: dict[tuple[str, WorkloadState], int] = field(default_factory=dict, init=False)
+
+    def look(self) -> None:
+        """Store the steps that are new."""
+        now = self.clock.now_micros()
+        after = (max(self._newest - _LOOK_BACK_MICROS, now - _FIRST_LOOK_MICROS), "")
+        while True:
+            with self.ledger.read() as unit:
+                page = workloads.page_changed(unit, after=after)
+            new = [each for each in page if (each.opening.workload_id, each.state) not in self._stored]
+            if new:
+                self.ledger.transact(partial(self._store, found=new), at_micros=now)
+            if page:
+                after = (page[-1].at_micros, page[-1].opening.workload_id)
+                self._newest = max(self._newest, page[-1].at_micros)
+            if len(page) < workloads.WORKLOADS_PAGE_MAX_ROWS:
+                break
+        oldest = self._newest - _LOOK_BACK_MICROS
+        self._stored = {key: at_micros for key, at_micros in self._stored.items() if at_micros >= oldest}
+
+    def _store(self, unit: Unit, found: Sequence[Workload]) -> None:
+        """Store the last step of each workload; until its end this is START."""
+        for each in found:
+            workload_id, step = each.opening.workload_id, _LAST_STEPS.get(each.state, RunStep.START)
+            if add_step(unit, step, workload_id, each.at_micros):
+                self._stored[workload_id, each.state] = each.at_micros
+            else:
+                log_warning("lineage_dropped", step=step.value, workload_id=workload_id)

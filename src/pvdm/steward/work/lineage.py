@@ -1,0 +1,33 @@
+"""Stores which steps of workloads are to be sent as OpenLineage events. The events are built when they are sent."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from pvdm.ledger import Unit
+from pvdm.ledger.record import events, outbox
+from pvdm.ledger.record.outbox import Channel, event_id_of
+
+
+class RunStep(StrEnum):
+    """The steps of a workload that are sent, by OpenLineage's names."""
+
+    START = "START"
+    COMPLETE = "COMPLETE"
+    FAIL = "FAIL"
+    ABORT = "ABORT"
+
+
+def add_step(unit: Unit, step: RunStep, workload_id: str, at_micros: int, attempt_id: str | None = None) -> bool:
+    """Store that an event about this step is to be sent, after the workload's START. Returns False if too many wait."""
+    event_id = event_id_of(Channel.LINEAGE, step, f"{workload_id} {attempt_id or ''}")
+    if step is not RunStep.START:
+        add_step(unit, RunStep.START, workload_id, _read_opened_micros(unit, workload_id) or at_micros)
+    body = {"step": step.value, "workload_id": workload_id, "at_micros": at_micros, "attempt_id": attempt_id}
+    return outbox.add(unit, Channel.LINEAGE, event_id, body, created_micros=at_micros)
+
+
+def _read_opened_micros(unit: Unit, workload_id: str) -> int | None:
+    """When the workload was opened, by the step log."""
+    opened = events.history(unit, "workloads", workload_id, count=1)
+    return opened[0].at_micros if opened else None
