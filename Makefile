@@ -17,7 +17,7 @@ STAMPS := $(VENV)/stamps
 REPORTS := build/test
 # The classes that Spark loads: with them the Java processes of the tests start in half the processor time.
 SPARK_ARCHIVE := $(REPORTS)/spark.jsa
-CHECKED := $(wildcard src tests tools bench)
+CHECKED := $(wildcard src tests tools bench examples)
 KERNEL_SOURCES := $(wildcard kernel/Cargo.* kernel/*.toml kernel/*.pyi kernel/*.rs) $(shell find kernel/src -name '*.rs')
 
 # Why the native kernel could not be built; there only while it could not.
