@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,15 +16,10 @@ from bench.catalog import fetch_jar
 from bench.catalog_systems import java
 from pvdm import Committed, Coordinator
 from pvdm.model.role import Role
-from pvdm.steward.embedded.embedded import Person
-from pvdm.trust.keys.pem import create_key_pair
-from pvdm.trust.root import RootRole
-from tests.support.catalog.http import Caller
 from tests.support.servers.fault_proxy import FaultProxy, ProxiedRequest, fault_proxy, hold_request, lose_answer
 from tests.support.services import require
 from tests.support.spark.session import rows
-from tests.support.steward.http import bearer
-from tests.support.steward.shop import COLUMNS, ROWS, Shop, contract
+from tests.support.steward.shop import COLUMNS, ROWS, Shop, contract, shop_over
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -43,30 +37,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield system.url
 
 
-@contextlib.contextmanager
-def shop_over(folder: Path, url: str) -> Iterator[Shop]:
-    """A shop whose namespace `up` is the server at this address."""
-    key = folder / "tom.pem"
-    create_key_pair(key)
-    tom = Person.from_file("tom", RootRole.OPERATOR, key.with_name("tom.pem.pub"))
-    pvdm.Steward.embedded(folder / "steward", people=[tom]).close()
-    with (folder / "steward" / "steward.toml").open("a") as file:
-        file.write(
-            f'\n[[catalog.upstreams]]\nkind = "rest"\nname = "java"\nnamespace = ["up"]\nuri = {json.dumps(url)}\n'
-        )
-    with pvdm.Steward.embedded(folder / "steward", people=[tom]) as steward:
-        shop = Shop(steward, folder, key)
-        shop.space("raw")
-        shop.make("raw.orders")
-        shop.write(ROWS)
-        with httpx.Client(base_url=steward.url) as http:
-            caller = Caller(http, bearer(steward.token_for(Role.OPERATOR).text))
-            for levels in (["up"], ["up", "bench"]):
-                body = {"namespace": levels, "properties": {"pvdm.domain": "sales"} if len(levels) == 1 else {}}
-                caller.done("POST", "/namespaces", json=body)
-        yield shop
-
-
 @pytest.fixture(scope="module")
 def proxy(server: str) -> Iterator[FaultProxy]:
     with fault_proxy(server) as found:
@@ -75,7 +45,8 @@ def proxy(server: str) -> Iterator[FaultProxy]:
 
 @pytest.fixture(scope="module")
 def shop(tmp_path_factory: pytest.TempPathFactory, proxy: FaultProxy) -> Iterator[Shop]:
-    with shop_over(tmp_path_factory.mktemp("shop"), proxy.url) as made:
+    upstream = f'name = "java"\nuri = {json.dumps(proxy.url)}'
+    with shop_over(tmp_path_factory.mktemp("shop"), upstream, "bench") as made:
         yield made
 
 

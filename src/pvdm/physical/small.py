@@ -173,8 +173,9 @@ class _Staging:
         except OSError as error:
             got = error.strerror or type(error).__name__
             hint = _CREDENTIALS_HINT if isinstance(error, PermissionError) and location.scheme == "s3" else None
+            message = f"the attempt's files cannot be written: {got}"
             raise Code.STORAGE_UNAVAILABLE(
-                reason="staging_unavailable", expected=str(location), got=got, hint=hint
+                message, reason="staging_unavailable", expected=f"room and rights in {self._prefix}", hint=hint
             ) from None
 
     def _remove(self, written: Sequence[Location]) -> None:

@@ -22,6 +22,19 @@ def test_every_code_of_the_table_has_exit_code_4() -> None:
     assert {code: exit_codes.get(code) for code in advice_by_code()} == dict.fromkeys(advice_by_code(), "4")
 
 
+def test_the_faults_of_the_operations_page_have_the_exit_codes_of_their_errors() -> None:
+    table = (DOCS / "operations.md").read_text("utf-8").partition("### Faults\n")[2].partition("\n### ")[0]
+    rows = re.findall(r"^\| [^|]+ \| ([^|]+) \| (\d) \|", table, re.MULTILINE)
+    errors = (DOCS / "errors.md").read_text("utf-8")
+    exit_codes, current = {}, ""
+    for name, code in re.findall(r"^\| (?:— )?`(\w+)` \| .* \|(?: (\d))? \|$", errors, re.MULTILINE):
+        current = code or current  # a row of a reason follows the row of its code
+        exit_codes[name] = current
+    named = {(name, code) for words, code in rows for name in re.findall(r"`(\w+)`", words)}
+    assert len(named) >= len(rows) == 10
+    assert {name: exit_codes[name] for name, _ in named} == dict(named)
+
+
 def test_the_page_advises_against_a_repetition_that_cannot_help() -> None:
     for code in ("branch_staged_since", "workload_abandoned", "attempt_taken_over", "ledger_served", "job_failed"):
         assert advice_by_code()[code].startswith(("not ", "never"))

@@ -27,6 +27,7 @@ from tests.support.waiting import eventually
 JOBS = """
 import datetime, json, os, pathlib, signal, time
 import pyarrow as pa
+import pvdm
 
 def rows_of(chunk):
     given = json.loads(pathlib.Path("rows.json").read_text())
@@ -65,6 +66,14 @@ def deaf_at_first(_spark, chunk):
     # The process hangs so that its own clock cannot end it either.
     if is_first_call(chunk):
         os.kill(os.getpid(), signal.SIGSTOP)
+    return rows_of(chunk)
+
+def out_of_time_at_first(_spark, chunk):
+    # While the second chunk is staged, the workload's deadline passes.
+    if is_first_call(chunk) and chunk.chunk_id == "day=2026-11-14":
+        with pvdm.Steward.connect(os.environ["PVDM_URL"], os.environ["PVDM_TOKEN"]) as steward:
+            steward.open_workload(chunk.workload_id, chunk.table, {}, 1)
+        time.sleep(600)
     return rows_of(chunk)
 
 def wrong(_spark, chunk):
@@ -108,6 +117,10 @@ def workload_of(shop: Shop, table: str) -> WorkloadDetail:
         return client.workload("run-1" + table, look_up_source=False)
 
 
+def status_of(shop: Shop, table: str) -> str:
+    return shop.command(["status", "--workload-id", "run-1" + table])[1]
+
+
 def nothing_is_left(shop: Shop, table: str) -> bool:
     return eventually(lambda: shop.branches(table) == set() and shop.staged_files(table) == [])
 
@@ -129,6 +142,7 @@ def test_segments_that_die_without_progress_stop_the_run_and_a_later_one_continu
     assert (code, error["code"], calls(folder)) == (4, "crash_loop", {"all": FAILURES_MAX})
     assert "SIGKILL" in error["got"]
     assert shop.visible_rows(table) == []
+    assert f"STAGING             all  attempt {FAILURES_MAX}" in status_of(shop, table)
     assert run(shop, table, "honest")[0] == 0
     assert shop.visible_rows(table) == sorted(ROWS, key=repr)
     assert nothing_is_left(shop, table)
@@ -150,6 +164,22 @@ def test_a_segment_that_hangs_is_killed_at_its_end(shop: Shop, folder: Path) -> 
     code, _ = run(shop, table, "deaf_at_first", timeout="12s")
     assert (code, calls(folder)) == (0, {"all": 2})
     assert shop.visible_rows(table) == sorted(ROWS, key=repr)
+    assert nothing_is_left(shop, table)
+
+
+def test_a_workload_without_time_ends_the_run_and_goes_on_with_more_time(shop: Shop, folder: Path) -> None:
+    table = shop.target("late", BY_DAY, "atomicity: workload")
+    for _ in range(2):
+        code, document = run(shop, table, "out_of_time_at_first")
+        assert (code, document["error"]["code"]) == (4, "workload_timed_out")
+    status = status_of(shop, table)
+    assert "its time ran out at" in status
+    assert "COMMITTING          day=2026-11-13  attempt 1" in status
+    assert "ROLLED_BACK         day=2026-11-14  attempt 1" in status
+    assert shop.visible_rows(table) == []
+    assert run(shop, table, "out_of_time_at_first", "--workload-timeout", "10m")[0] == 0
+    assert shop.visible_rows(table) == sorted(ROWS, key=repr)
+    assert calls(folder) == {"day=2026-11-13": 1, "day=2026-11-14": 2, "day=~other": 1}
     assert nothing_is_left(shop, table)
 
 

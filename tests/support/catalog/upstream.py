@@ -27,7 +27,7 @@ from tests.support.gate.approvals import SALES, Scene, with_catalog
 from tests.support.gate.protected_tables import House, Row
 from tests.support.servers.fault_proxy import FaultProxy, fault_proxy
 from tests.support.steward.http import Served, served
-from tests.support.steward.notary import stand_at
+from tests.support.steward.notary import Time, stand_at
 
 BEFORE: Sequence[Row] = [(1, 1, "Ulm"), (2, 2, "Bonn")]
 NEW: Sequence[Row] = [(3, 1, "Ulm"), (4, 3, "Bonn")]
@@ -98,9 +98,9 @@ def new_snapshot_on(house: House, metadata: TableMetadata, files: Sequence[DataF
 
 
 @contextlib.contextmanager
-def upstream_at(folder: Path) -> Iterator[Served]:
+def upstream_at(folder: Path, *, clock: Time | None = None) -> Iterator[Served]:
     """A Steward that serves a catalog, to be used as upstream."""
-    with served(folder, changed=with_catalog(folder)) as steward:
+    with served(folder, changed=with_catalog(folder), clock=clock) as steward:
         yield steward
 
 

@@ -180,14 +180,7 @@ class Shop:
 
     def visible_rows(self, table: str) -> list[Row]:
         """Every row of `main` that a consumer sees, read from its files."""
-        metadata = self.metadata(table)
-        if metadata.current_snapshot is None:
-            return []
-        found: list[Row] = []
-        for entry in live_entries(metadata, metadata.current_snapshot, Disk()):
-            rows = pq.ParquetFile(parse_location(entry.data_file.file_path).local).read().to_pylist()
-            found += [(row["id"], row["day"].isoformat(), row["town"]) for row in rows]
-        return sorted(found, key=repr)
+        return read_rows(self.metadata(table))
 
     def branches(self, table: str) -> set[str]:
         return set(self.metadata(table, Role.PRODUCER).refs) - {"main"}
@@ -220,12 +213,21 @@ class Disk:
         return parse_location(location).local.read_bytes()[: max_bytes + 1]
 
 
+def read_rows(metadata: TableMetadata) -> list[Row]:
+    """Every row of `main`, read from its files."""
+    if metadata.current_snapshot is None:
+        return []
+    found: list[Row] = []
+    for entry in live_entries(metadata, metadata.current_snapshot, Disk()):
+        rows = pq.ParquetFile(parse_location(entry.data_file.file_path).local).read().to_pylist()
+        found += [(row["id"], row["day"].isoformat(), row["town"]) for row in rows]
+    return sorted(found, key=repr)
+
+
 @contextlib.contextmanager
 def shop_at(folder: Path, rows: Sequence[Row] = ROWS) -> Iterator[Shop]:
     """An embedded Steward in this folder, with rows in `raw.orders` and the empty namespace `sales`."""
-    key = folder / "tom.pem"
-    create_key_pair(key)
-    tom = Person.from_file("tom", RootRole.OPERATOR, key.with_name("tom.pem.pub"))
+    key, tom = _create_operator(folder)
     with pvdm.Steward.embedded(folder / "steward", people=[tom]) as steward:
         shop = Shop(steward, folder, key)
         shop.space("raw")
@@ -233,3 +235,33 @@ def shop_at(folder: Path, rows: Sequence[Row] = ROWS) -> Iterator[Shop]:
         shop.make("raw.orders")
         shop.write(rows)
         yield shop
+
+
+@contextlib.contextmanager
+def shop_over(folder: Path, upstream: str, *more_namespaces: str) -> Iterator[Shop]:
+    """A shop whose namespace `up` is another catalog, by the lines `upstream` of [[catalog.upstreams]].
+
+    `more_namespaces` are namespaces in `up` to be served too.
+    """
+    key, tom = _create_operator(folder)
+    pvdm.Steward.embedded(folder / "steward", people=[tom]).close()
+    with (folder / "steward" / "steward.toml").open("a") as file:
+        file.write(f'\n[[catalog.upstreams]]\nkind = "rest"\nnamespace = ["up"]\n{upstream}\n')
+    with pvdm.Steward.embedded(folder / "steward", people=[tom]) as steward:
+        shop = Shop(steward, folder, key)
+        shop.space("raw")
+        shop.make("raw.orders")
+        shop.write(ROWS)
+        shop.space("up")
+        with httpx.Client(base_url=steward.url) as http:
+            caller = Caller(http, bearer(steward.token_for(Role.OPERATOR).text))
+            for name in more_namespaces:
+                caller.done("POST", "/namespaces", json={"namespace": ["up", name], "properties": {}})
+        yield shop
+
+
+def _create_operator(folder: Path) -> tuple[Path, Person]:
+    """The operator tom, and the file of his private key."""
+    key = folder / "tom.pem"
+    create_key_pair(key)
+    return key, Person.from_file("tom", RootRole.OPERATOR, key.with_name("tom.pem.pub"))
