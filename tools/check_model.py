@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
@@ -85,21 +86,29 @@ def fetch_tlc() -> Path:
     return archive
 
 
-def check(tlc: Path, size: Size, removed: str = "none") -> Answer:
-    """Run TLC over all states, or until an invariant is violated."""
-    began = time.monotonic()
+def run_tlc(
+    tlc: Path, module: str, files: Mapping[str, str], *, workers: str = "auto"
+) -> subprocess.CompletedProcess[str]:
+    """Run TLC on a module, in a folder with the model and these files, by name. One of them configures the module."""
     with tempfile.TemporaryDirectory(prefix="pvdm-model-") as folder:
         for each in MODEL.glob("*.tla"):
             shutil.copy(each, folder)
-        (Path(folder) / "Small.cfg").write_text(size.config(removed), "utf-8")
+        for name, text in files.items():
+            (Path(folder) / name).write_text(text, "utf-8")
         java = ["java", "-XX:+UseParallelGC", "-Xmx3g", "-cp", str(tlc), "tlc2.TLC"]
-        done = subprocess.run(
-            [*java, "-workers", "auto", "-config", "Small.cfg", "Small.tla"],
+        return subprocess.run(
+            [*java, "-workers", workers, "-config", f"{module}.cfg", f"{module}.tla"],
             cwd=folder,
             capture_output=True,
             text=True,
             check=False,
         )
+
+
+def check(tlc: Path, size: Size, removed: str = "none") -> Answer:
+    """Run TLC over all states, or until an invariant is violated."""
+    began = time.monotonic()
+    done = run_tlc(tlc, "Small", {"Small.cfg": size.config(removed)})
     states, violated = _STATES.search(done.stdout), _VIOLATED.search(done.stdout)
     if states is None and violated is None:
         raise ModelError(f"TLC has not ended as expected: {done.stdout[-500:]}{done.stderr[-500:]}")
