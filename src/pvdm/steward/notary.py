@@ -116,7 +116,7 @@ class Notary(Pipeline):
         self.ledger.transact(self.clock.mark, at_micros=self.clock.now_micros())
 
     def tidy(self) -> None:
-        """Delete stored responses that have expired, old metadata files and manifests, and files that crashes left.
+        """Delete stored responses and events, old files (metadata, manifests, quarantine), and files that crashes left.
 
         Raises if the log contradicts the outside checkpoint, since an old copy of the ledger would delete newer files.
         """
@@ -125,10 +125,10 @@ class Notary(Pipeline):
             self.catalog.requests.forget_old(self.clock.now_micros())
             self.catalog.unnamed_sweep.sweep()
             self.catalog.retention.sweep()
-            self.vault_sweep.sweep()
-            self.quarantine_retention.sweep()
             if self.deliveries:
                 self.ledger.transact(outbox.forget_old, at_micros=self.clock.now_micros())
+            self.vault_sweep.sweep()
+            self.quarantine_retention.sweep()
 
     def start_work(self) -> None:
         """Start the threads that run jobs and deliver events."""

@@ -138,6 +138,7 @@ def every_call(client: StewardClient) -> tuple[Callable[[], object], ...]:
         lambda: client.audit_receipts("sales.orders", size=1),
         lambda: client.audit_statements("sales.orders", [HEX32], size=1),
         lambda: client.audit_file("sales.orders", 1),
+        lambda: client.report_audit("sales.orders", ["audit_receipt_missing"], 1),
         lambda: client.challenge(
             nonce=HEX16, catalog="c", table_uuid=UUID, snapshot_id=1, mode="stored", fingerprints={}
         ),

@@ -21,6 +21,7 @@ from pvdm.ledger.work.leases import Runner
 from pvdm.model.role import Role
 from pvdm.model.states import CRASH_LOOP_LEASES, AttemptState
 from pvdm.steward.http import work_metrics
+from tests.support.ledger.databases import Postgresql
 from tests.support.ledger.rows import attempt_in_state, open_workload
 from tests.support.steward.http import Served, served
 from tests.support.steward.shop import ROWS, Shop, contract, shop_at, table_of
@@ -183,6 +184,18 @@ def test_runs_that_wait_for_the_steward_are_no_crash_loop(steward: Served) -> No
     for _ in range(CRASH_LOOP_LEASES + 1):
         lease(steward, core.attempt.workload_id)
     assert values(scrape(steward), "crash_loops") == []
+
+
+def test_metrics_of_a_ledger_on_postgresql_are_read(tmp_path: Path, postgresql: Postgresql) -> None:
+    with served(tmp_path, ledger_url=postgresql.create_database()) as steward:
+        core = steward.stand.staging("live")
+        steward.stand.give_up(steward.stand.staging("ended"))
+        for _ in range(CRASH_LOOP_LEASES):
+            lease(steward, core.attempt.workload_id)
+        found = scrape(steward)
+    assert values(found, "facts_readable") == [1]
+    assert values(found, "attempts", state="STAGING") == values(found, "leases") == values(found, "crash_loops") == [1]
+    assert values(found, "attempts_ended_total", state="ROLLED_BACK", verdict="none") == [1]
 
 
 def test_each_query_of_the_metrics_reads_an_index(steward: Served) -> None:
