@@ -68,7 +68,7 @@ def play(steward: DevelopmentSteward) -> None:
     show_consumer()
 
     print("4. Container clock. A segment stops near its limit and rolls back; the next segment does the rest.")
-    clocks = "--segment-timeout 20s --rollback-threshold 8s"
+    clocks = "--segment-timeout 40s --rollback-threshold 10s"
     run(f"run curated.orders --workload-id orders-{third} --param day={third} --small --job jobs:slow_once {clocks}")
     run(f"status --workload-id orders-{third}")
     show_consumer()

@@ -61,7 +61,7 @@ def run_and_repair(shop: Shop, table: str) -> None:
 def run_in_two_segments(shop: Shop, table: str) -> None:
     outcomes = []
     for _ in range(2):
-        with Coordinator(shop.steward, max_chunks=2) as coordinator:
+        with Coordinator(shop.steward, max_chunks=1) as coordinator:
             outcomes.append(coordinator.execute_workload("run-1" + table, build, table=table).name)
     assert outcomes == ["ROLLED_BACK", "COMMITTED"]
 
@@ -104,7 +104,7 @@ def test_a_real_run_is_a_run_of_the_model(
     table = shop.target(f"{play.__name__}_{atomicity}", BY_DAY, f"atomicity: {atomicity}")
     play(shop, table)
     steps = steps_of(shop, table)
-    assert sum(each.action == "Swap" for each in steps) == 3
+    assert sum(each.action == "Swap" for each in steps) == 2
     assert find_refused(tlc, steps) is None
 
 
@@ -113,7 +113,7 @@ def test_a_run_whose_processes_were_killed_is_a_run_of_the_model(shop: Shop, tlc
     table = shop.target("killed", BY_DAY)
     assert run(shop, table, "killed_at_each_first_call")[0] == 0
     steps = steps_of(shop, table)
-    assert sum(each.action == "Abort" for each in steps) == 3
+    assert sum(each.action == "Abort" for each in steps) == 2
     assert find_refused(tlc, steps) is None
 
 

@@ -179,7 +179,7 @@ def test_a_workload_without_time_ends_the_run_and_goes_on_with_more_time(shop: S
     assert shop.visible_rows(table) == []
     assert run(shop, table, "out_of_time_at_first", "--workload-timeout", "10m")[0] == 0
     assert shop.visible_rows(table) == sorted(ROWS, key=repr)
-    assert calls(folder) == {"day=2026-11-13": 1, "day=2026-11-14": 2, "day=~other": 1}
+    assert calls(folder) == {"day=2026-11-13": 1, "day=2026-11-14": 2}
     assert nothing_is_left(shop, table)
 
 
