@@ -27,7 +27,7 @@ SEED_VARIABLE = "PVDM_SEGMENT_KILLS_SEED"
 TABLE, WORKLOAD = "sales.killed", "killed-1"
 ROWS_PER_DAY = 200
 SUPERVISOR_SHARE = 0.25
-"""Of the kills, how many hit the supervisor; the others hit the segment."""
+"""Of the kills after the first one, how many hit the supervisor; the others hit the segment."""
 STAGING_SHARE = 0.75
 """Of the kills, how many come after a chunk has begun to be staged; the others may hit the start of Spark."""
 RUNS_MAX = 15
@@ -88,7 +88,8 @@ class Killer:
     def _kill_until_end(self, process: subprocess.Popen[bytes]) -> None:
         """Kill processes at random times after their start, or after the first chunk that is staged since."""
         while process.poll() is None:
-            seconds, hits_supervisor = self.random.uniform(0, 12), self.random.random() < SUPERVISOR_SHARE
+            seconds = self.random.uniform(0, 12)
+            hits_supervisor = self.killed["segments"] > 0 and self.random.random() < SUPERVISOR_SHARE
             staged = self._count_staged() if self.random.random() < STAGING_SHARE else -1
             ends: float | None = None
             while process.poll() is None and (not self.kills or ends is None or time.monotonic() < ends):
