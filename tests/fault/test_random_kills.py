@@ -12,11 +12,12 @@ import pyarrow as pa
 import pytest
 
 from pvdm.errors import PvdmError
-from tests.random_kills.check import Findings, check_rows, visible_rows
+from tests.random_kills.check import Findings, check_rows
+from tests.random_kills.conditions import visible_rows
 from tests.random_kills.disk import ImageDisk, short_folder, why_no_image
 from tests.random_kills.rounds import Worlds, require_clean
-from tests.random_kills.schedule import Kind, Work, round_of, small_round
-from tests.random_kills.world import World
+from tests.random_kills.schedule import Kind, Work, kills_of, round_of, small_round
+from tests.random_kills.world import SERVE, World
 from tests.support.services import require
 
 
@@ -29,7 +30,15 @@ def worlds() -> Iterator[Worlds]:
 def test_a_round_is_a_pure_function_of_its_seed() -> None:
     assert [round_of(seed) for seed in range(50)] == [round_of(seed) for seed in range(50)]
     assert len({round_of(seed).faults for seed in range(50)}) == 50
-    assert {fault.kind for seed in range(50) for fault in round_of(seed).faults} == set(Kind)
+    assert {fault.kind for seed in range(50) for fault in round_of(seed).faults} == set(Kind) - {Kind.KILL_AT_POINT}
+
+
+def test_a_schedule_of_kills_is_a_pure_function_of_its_seed_with_two_workloads_and_several_kills() -> None:
+    schedules = [kills_of(seed) for seed in range(50)]
+    assert schedules == [kills_of(seed) for seed in range(50)]
+    assert {len(each.works) for each in schedules} == {2}
+    assert {len(each.faults) for each in schedules} == {2, 3, 4, 5, 6}
+    assert {each.database for each in schedules} == {"sqlite", "postgresql"}
 
 
 @pytest.mark.parametrize(
@@ -53,7 +62,7 @@ def test_a_power_cut_finds_what_a_steward_acknowledged_without_a_sync(worlds: Wo
     has_rows = {}
     for syncs in (True, False):
         world.begin()
-        world.steward_syncs = syncs
+        world.serve = SERVE if syncs else "tests.random_kills.producer:serve_without_sync"
         try:
             assert world.wait_until_ready() is None
             producer = world.start_producer((work,), tmp_path / f"{syncs}.notes")
@@ -62,7 +71,7 @@ def test_a_power_cut_finds_what_a_steward_acknowledged_without_a_sync(worlds: Wo
             world.lose_power([])
             has_rows[syncs] = _has_rows(world, work)
         finally:
-            world.steward_syncs = True
+            world.serve = SERVE
             world.end()
     assert has_rows == {True: True, False: False}
 

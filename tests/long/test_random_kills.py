@@ -12,14 +12,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.random_kills.rounds import ROUNDS, SEED, Worlds, require_clean
+from tests.random_kills.rounds import RANDOM_KILLS, ROUNDS, Worlds, require_clean
 from tests.random_kills.schedule import round_of
 
 pytestmark = pytest.mark.long
 
 
 def _seeds() -> list[int]:
-    one = os.environ.get(SEED)
+    one = os.environ.get(RANDOM_KILLS.seed_variable)
     return [int(one)] if one else list(range(1, int(os.environ.get(ROUNDS, "200")) + 1))
 
 

@@ -6,15 +6,10 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
-
-import pyarrow.parquet as pq
 
 from pvdm.errors import RolledBackError, StateUnknownError, UnavailableError, VerificationError
-from pvdm.lake.paths import parse_location
-from pvdm.lake.read.entries import live_entries
 from pvdm.model.role import Role
+from tests.random_kills.conditions import await_conditions, visible_rows
 from tests.random_kills.play import Played
 from tests.random_kills.schedule import TABLES, Round, Row, Work
 from tests.random_kills.world import World
@@ -62,7 +57,8 @@ def check_round(world: World, plan: Round, played: Played) -> Findings:
     _compare_tables(world, plan, found)
     found.stuck += _unfinished(world)
     found.wrong += _evidence(world)
-    found.wrong += [each for table in TABLES for each in _left_files(world, table)]
+    intended = {table: [row for work in plan.works if work.table == table for row in work.rows] for table in TABLES}
+    found.wrong += await_conditions(world, intended, seconds=SETTLE_SECONDS)
     return found
 
 
@@ -108,23 +104,6 @@ def _compare_tables(world: World, plan: Round, found: Findings) -> None:
         found.wrong += [f"{table} has {row}, which no workload published" for row in seen if row not in expected]
 
 
-def visible_rows(world: World, table: str) -> Counter[Row]:
-    """The rows that a consumer reads, with the number of times."""
-    metadata = world.metadata(table)
-    found: Counter[Row] = Counter()
-    if metadata.current_snapshot is None:
-        return found
-    for entry in live_entries(metadata, metadata.current_snapshot, _Disk()):
-        rows = pq.ParquetFile(parse_location(entry.data_file.file_path).local).read().to_pylist()
-        found.update((row["id"], row["day"].isoformat(), row["town"]) for row in rows)
-    return found
-
-
-class _Disk:
-    def read(self, location: str, *, max_bytes: int) -> bytes:
-        return parse_location(location).local.read_bytes()[: max_bytes + 1]
-
-
 def _unfinished(world: World) -> Iterator[str]:
     """Workloads that are not complete, and jobs that are not done."""
     with world.client(Role.OPERATOR) as client:
@@ -150,39 +129,3 @@ def _evidence(world: World) -> Iterator[str]:
     fsck = world.pvdm("log", "fsck", world.home / "archive", *trusted, "--since", since)
     if fsck.code != 0:
         yield f"log fsck ends with {fsck.code}: {fsck.out[-1500:]}"
-
-
-def _left_files(world: World, table: str) -> Iterator[str]:
-    """Staged files and copies that neither a snapshot nor `pvdm orphans` names, and orphans that cannot be removed."""
-    metadata = world.metadata(table, Role.OPERATOR)
-    staged = sorted((parse_location(metadata.location).local / "pvdm").rglob("*"))
-    copies = sorted((world.home / "vault" / str(metadata.table_uuid) / "data").rglob("*"))
-    listed = world.pvdm("orphans", table, "--json")
-    if listed.code != 0:
-        yield f"orphans of {table} ends with {listed.code}: {listed.out[-600:]}"
-        return
-    named = {_local(each["location"]) for each in _orphans(listed.json)} | set(_referenced(world, table))
-    for path in (*staged, *copies):
-        if path.is_file() and path not in named:
-            yield f"{path.relative_to(world.home)} of {table} is named by nothing"
-    removed = world.pvdm("orphans", table, "--remove", "--json")
-    again = world.pvdm("orphans", table, "--json")
-    if removed.code != 0 or _orphans(again.json):
-        yield f"orphans of {table} stay: {removed.out[-300:]} {again.out[-300:]}"
-
-
-def _orphans(listing: Any) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = listing["orphans"]
-    return found
-
-
-def _local(text: str) -> Path:
-    return parse_location(text).local
-
-
-def _referenced(world: World, table: str) -> Iterator[Path]:
-    """The data files of every snapshot, with their manifests and lists."""
-    metadata = world.metadata(table, Role.OPERATOR)
-    for snapshot in metadata.snapshots:
-        for entry in live_entries(metadata, snapshot, _Disk()):
-            yield _local(entry.data_file.file_path)

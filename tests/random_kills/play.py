@@ -77,6 +77,7 @@ class Play:
             if self._now > last + PRODUCERS_END_SECONDS:
                 self._give_up_waiting()
                 break
+        self._world.order.unlink(missing_ok=True)
         self._await_ends()
         self._read_notes()
         return self._played
@@ -120,6 +121,7 @@ class Play:
             Kind.STOP_STEWARD: self._stop_steward,
             Kind.KILL_PRODUCER: self._kill_producer,
             Kind.STOP_PRODUCER: self._stop_producer,
+            Kind.KILL_AT_POINT: self._order_kill,
             Kind.POWER_CUT: self._cut_power,
             Kind.RESTART_POSTGRESQL: self._restart_postgresql,
         }[fault.kind](fault)
@@ -163,6 +165,11 @@ class Play:
         if running and fault.seconds > _TWIN_SECONDS:
             self._schedule(self._now + fault.seconds / 2, functools.partial(self._start_again, fault.producer))
         return bool(running)
+
+    def _order_kill(self, fault: Fault) -> bool:
+        """Let the next process that reaches the point end itself there."""
+        self._world.order.write_text(fault.point)
+        return True
 
     def _cut_power(self, fault: Fault) -> bool:
         running = [each for number in self._producers for each in self._running_producers(number)]

@@ -15,7 +15,8 @@ from pvdm import Chunk, Committed, Coordinator
 from pvdm.client import Retries, StewardClient, TimeOuts
 from pvdm.errors import PvdmError
 from tests.random_kills.schedule import TOWNS, Row, Work, rows_of
-from tests.support.servers.starter import serve
+from tests.support import fault
+from tests.support.servers import starter
 
 TRIES = 2
 TIME_OUTS = TimeOuts(connect_seconds=2, read_seconds=3, total_seconds=6)
@@ -23,19 +24,21 @@ TIME_OUTS = TimeOuts(connect_seconds=2, read_seconds=3, total_seconds=6)
 RETRIES = Retries(tries=3, total_seconds=12, restart_seconds=8)
 
 
-def produce(url: str, token_file: str, works: Sequence[Work], notes: str) -> None:
+def produce(url: str, token_file: str, works: Sequence[Work], notes: str, order: str) -> None:
     """Publish each workload, with a second try; one line in `notes` for each try."""
+    fault.kill_on_order(Path(order))
     without_sync()  # like Spark, which does not sync: the files are only in the page cache when staging ends
     for work in works:
         for _ in range(TRIES):
-            outcome = _publish(url, token_file, work)
+            outcome = publish(url, token_file, work)
             with Path(notes).open("a") as file:
                 file.write(json.dumps({"workload_id": work.workload_id, **outcome}) + "\n")
             if outcome["outcome"] == "COMMITTED":
                 break
 
 
-def _publish(url: str, token_file: str, work: Work) -> dict[str, Any]:
+def publish(url: str, token_file: str, work: Work) -> dict[str, Any]:
+    """Run the workload once; returns the outcome's name, with the reason of an error."""
     try:
         with (
             StewardClient(url, token_file=Path(token_file), time_outs=TIME_OUTS, retries=RETRIES) as client,
@@ -65,10 +68,16 @@ def table_of(rows: Sequence[Row]) -> pa.Table:
     return pa.Table.from_arrays(columns, names=["id", "day", "town"])
 
 
-def serve_without_sync(config: str) -> None:
+def serve(config: str, order: str) -> None:
+    """Run a Steward that ends by SIGKILL at the fault point that the file `order` names."""
+    fault.kill_on_order(Path(order))
+    starter.serve(config)
+
+
+def serve_without_sync(config: str, order: str) -> None:
     """Run a Steward that acknowledges data which is only in the page cache."""
     without_sync()
-    serve(config)
+    serve(config, order)
 
 
 def without_sync() -> None:

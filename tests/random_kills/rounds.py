@@ -9,7 +9,7 @@ import shutil
 import sys
 import time
 from collections import Counter
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +21,33 @@ from tests.random_kills.world import World, opened_world
 from tests.support.servers.starter import ROOT
 from tests.support.services import require
 
-SEED = "PVDM_RANDOM_KILLS_SEED"
 ROUNDS = "PVDM_RANDOM_KILLS_ROUNDS"
-FOLDER = ROOT / "build" / "random_kills"
-SUMMARY = ROOT / "build" / "random_kills.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """A series of rounds: its name in build/, and how to play a single one of its rounds."""
+
+    name: str
+    seed_variable: str
+    module: str
+
+    @property
+    def folder(self) -> Path:
+        """The folder with one file for each round."""
+        return ROOT / "build" / self.name
+
+    @property
+    def summary(self) -> Path:
+        """The file with the sums."""
+        return ROOT / "build" / f"{self.name}.json"
+
+    def command(self, seed: int) -> str:
+        """The command that plays the round of this seed again."""
+        return f"{self.seed_variable}={seed} .venv/bin/pytest -s {self.module}"
+
+
+RANDOM_KILLS = Series("random_kills", "PVDM_RANDOM_KILLS_SEED", "tests/long/test_random_kills.py")
 
 
 def play_round(world: World, plan: Round) -> tuple[Played, Findings]:
@@ -39,25 +62,26 @@ def play_round(world: World, plan: Round) -> tuple[Played, Findings]:
         world.end()
 
 
-def require_clean(world: World, plan: Round) -> None:
+def require_clean(world: World, plan: Round, series: Series = RANDOM_KILLS) -> None:
     """Play the round and count it. Fails with all findings, and with the command that plays the round again."""
-    faults = [(each.at_seconds, each.kind.value, each.seconds) for each in plan.faults]
+    faults = [(each.at_seconds, each.kind.value, each.seconds, each.point) for each in plan.faults]
     sys.stdout.write(f"round {plan.seed} on {plan.database}: {faults}\n")
     began = time.monotonic()
     played, found = play_round(world, plan)
-    count_round(plan, played, found, time.monotonic() - began)
+    count_round(series, plan, played, found, time.monotonic() - began)
     wrong = found.list_all()
     if wrong:
-        shutil.copyfile(world.log, FOLDER / f"{plan.seed}.steward.log")
+        shutil.copyfile(world.log, series.folder / f"{plan.seed}.steward.log")
     assert wrong == [], (
-        f"round {plan.seed}: {len(wrong)} findings; play it again: {SEED}={plan.seed} pytest -s "
-        f"tests/long/test_random_kills.py\n" + "\n".join(wrong[:40]) + f"\nproducers were told: {played.notes}"
+        f"round {plan.seed}: {len(wrong)} findings; play it again: {series.command(plan.seed)}\n"
+        + "\n".join(wrong[:40])
+        + f"\nproducers were told: {played.notes}"
     )
 
 
-def count_round(plan: Round, played: Played, found: Findings, seconds: float) -> None:
+def count_round(series: Series, plan: Round, played: Played, found: Findings, seconds: float) -> None:
     """Keep the round's figures and findings, and write the sums of all rounds again."""
-    FOLDER.mkdir(parents=True, exist_ok=True)
+    series.folder.mkdir(parents=True, exist_ok=True)
     figures = {
         "seed": plan.seed,
         "database": plan.database,
@@ -69,10 +93,10 @@ def count_round(plan: Round, played: Played, found: Findings, seconds: float) ->
         "seconds": round(seconds, 1),
         "findings": found.list_all(),
     }
-    with (FOLDER / ".lock").open("w") as lock:
+    with (series.folder / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        (FOLDER / f"{plan.seed}.json").write_text(json.dumps(figures, indent=1))
-        SUMMARY.write_text(json.dumps(summary(FOLDER), indent=1) + "\n")
+        (series.folder / f"{plan.seed}.json").write_text(json.dumps(figures, indent=1))
+        series.summary.write_text(json.dumps(summary(series.folder), indent=1) + "\n")
 
 
 def summary(folder: Path) -> dict[str, Any]:
@@ -100,12 +124,13 @@ _SUMMED = ("workloads", "acknowledged", "published", "reruns", "repairs", "lost"
 class Worlds:
     """One world for each kind of ledger, made when it is first asked for."""
 
-    def __init__(self, stack: contextlib.ExitStack) -> None:
+    def __init__(self, stack: contextlib.ExitStack, *, loses_power: bool = True) -> None:
         self._stack = stack
+        self._loses_power = loses_power
         self._made: dict[str, World] = {}
 
     def get(self, database: str) -> World:
         """The world with this kind of ledger."""
         if database not in self._made:
-            self._made[database] = self._stack.enter_context(opened_world(database))
+            self._made[database] = self._stack.enter_context(opened_world(database, loses_power=self._loses_power))
         return self._made[database]

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from enum import Enum
 from random import Random
 
+from tests.support.fault import POINTS
+
 TABLES = ("sales.copied", "sales.open", "sales.joined")
 """Storage `copied`; storage `open`; three chunks that are published together."""
 TOWNS = ("Bonn", "Kiel", "Ulm")
@@ -15,6 +17,7 @@ FIRST_DAY = datetime.date(2026, 9, 1)
 STOP_MAX_SECONDS = 12.0
 LONG_STOP_SECONDS = 66.0
 """Longer than every time-out of a default client and of the ledger's connections."""
+KILL_SPANS_SECONDS = (0.5, 1.5, 3.0)
 SPANS_SECONDS = (4.0, 8.0, 25.0)
 """Faults come within one of these; how long producers are busy depends on the machine."""
 _LONG_STOP_CHANCE = 0.04
@@ -30,18 +33,23 @@ class Kind(Enum):
     STOP_STEWARD = "stop Steward"
     KILL_PRODUCER = "kill producer"
     STOP_PRODUCER = "stop producer"
+    KILL_AT_POINT = "kill at a point"
     POWER_CUT = "power cut"
     RESTART_POSTGRESQL = "restart PostgreSQL"
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One fault, so many seconds after the producers began; `seconds` is how long the victim is down."""
+    """One fault, so many seconds after the producers began; `seconds` is how long the victim is down.
+
+    At a `point` the process that reaches it first ends itself, some time after `at_seconds`.
+    """
 
     at_seconds: float
     kind: Kind
     producer: int
     seconds: float
+    point: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +95,8 @@ def round_of(seed: int) -> Round:
     for number in range(random.randint(2, 3)):
         count = random.randint(2, 4)
         producers.append(tuple(_work(seed, number, place, random, days) for place in range(count)))
-    kinds = [each for each in Kind if database == "postgresql" or each is not Kind.RESTART_POSTGRESQL]
+    left_out = {Kind.KILL_AT_POINT} if database == "postgresql" else {Kind.KILL_AT_POINT, Kind.RESTART_POSTGRESQL}
+    kinds = [each for each in Kind if each not in left_out]
     span = random.choice(SPANS_SECONDS)
     found = [_fault(random, kinds, len(producers), span) for _ in range(random.randint(1, 6))]
     return Round(seed, database, tuple(producers), tuple(sorted(found, key=lambda each: each.at_seconds)))
@@ -99,6 +108,24 @@ def small_round(seed: int, database: str, kind: Kind) -> Round:
     days = random.sample(range(DAYS), 4)
     producers = tuple(tuple(_work(seed, number, place, random, days) for place in range(2)) for number in range(2))
     return Round(seed, database, producers, (Fault(round(random.uniform(0.5, 2), 3), kind, 0, 0.5),))
+
+
+def kills_of(seed: int) -> Round:
+    """The schedule of this seed for `make test-long`: two workloads at once, and several kills."""
+    random = Random(f"kills {seed}")
+    days = random.sample(range(DAYS), 2)
+    producers = tuple((_work(seed, number, 0, random, days),) for number in range(2))
+    span = random.choice(KILL_SPANS_SECONDS)
+    kills = [_kill(random, span) for _ in range(random.randint(2, 6))]
+    database = random.choice(("sqlite", "postgresql"))
+    return Round(seed, database, producers, tuple(sorted(kills, key=lambda each: each.at_seconds)))
+
+
+def _kill(random: Random, span: float) -> Fault:
+    kind = random.choice((Kind.KILL_STEWARD, Kind.KILL_PRODUCER, Kind.KILL_AT_POINT))
+    point = random.choice(sorted(POINTS)) if kind is Kind.KILL_AT_POINT else ""
+    at, victim, down = random.uniform(0, span), random.randrange(2), random.uniform(0, 0.5)
+    return Fault(round(at, 3), kind, victim, round(down, 3), point)
 
 
 def _work(seed: int, producer: int, place: int, random: Random, days: list[int]) -> Work:

@@ -26,13 +26,15 @@ from tests.random_kills.producer import table_of
 from tests.random_kills.schedule import TABLES, Work, source_rows
 from tests.support.catalog.http import Caller
 from tests.support.ledger.databases import Postgresql, require_postgresql
-from tests.support.servers.starter import SERVE, CommandResult, Process, Starter, running_starter
+from tests.support.servers.starter import CommandResult, Process, Starter, running_starter
 from tests.support.steward.http import bearer
 
+SERVE = "tests.random_kills.producer:serve"
+LOG_ORIGIN = "steward-one/log"
 READY_SECONDS = 60
 _CONFIG = """
 notary = "steward-one"
-origin = "steward-one/log"
+origin = "{origin}"
 ledger = "{ledger}"
 outside = "{outside}/checkpoint"
 archive = "archive"
@@ -40,6 +42,7 @@ archive = "archive"
 home = "file"
 path = "keystore"
 [catalog]
+{upstream}
 [service]
 port = {port}
 [service.limits]
@@ -48,7 +51,7 @@ burst = 100000
 """
 _ROOT = """
 expires = "365d"
-thresholds = {{ notary = 1, root = 1 }}
+thresholds = { notary = 1, root = 1 }
 [[keys]]
 file = "alice.pem.pub"
 identity = "alice"
@@ -58,15 +61,21 @@ file = "tom.pem.pub"
 identity = "tom"
 roles = ["operator"]
 [[keys]]
-file = "{public}/epoch-1.signing.pub"
+file = "glass.pem.pub"
+identity = "glass"
+roles = ["break-glass"]
+"""
+_EPOCH = """
+[[keys]]
+file = "{public}/epoch-{epoch}.signing.pub"
 identity = "steward-one"
 roles = ["notary"]
-epochs = [1]
+epochs = [{epoch}]
 [[keys]]
-file = "{public}/epoch-1.log.pub"
-identity = "steward-one/log"
+file = "{public}/epoch-{epoch}.log.pub"
+identity = "{origin}"
 roles = ["log"]
-epochs = [1]
+epochs = [{epoch}]
 """
 _MORE = {
     "sales.copied": "storage: copied\n",
@@ -76,29 +85,38 @@ _MORE = {
 _COLUMNS = (("id", "long"), ("day", "date"), ("town", "string"))
 
 
-def contract(table: str) -> str:
-    """The contract of a table: a workload publishes and claims one day."""
+def contract(table: str, more: str = "storage: copied\n") -> str:
+    """The contract of a table, with `more` lines: a workload publishes and claims one day."""
     return (
         "apiVersion: pvdm/v1\nkind: DataProduct\n"
         f"metadata:\n  domain: sales\n  product: {table.rpartition('.')[2]}\n  owner: sales@example.com\n"
         "parameters:\n  day: {type: date}\n"
         "boundary:\n  source: {table: raw.orders}\n  where: day = ${day}\n"
         f"  target: {table}\n  operation: append\n  claim: {{column: day}}\n"
-        "projections:\n  identity: [id]\n" + _MORE[table]
+        "projections:\n  identity: [id]\n" + more
     )
 
 
 class World:
-    """The disk, what lies outside of it, and the processes of the round that is under way."""
+    """The disk, what lies outside of it, and the processes of the round that is under way.
 
-    def __init__(self, folder: Path, disk: ImageDisk | FolderDisk, starter: Starter, database: str) -> None:
+    Stewards and producers end by SIGKILL at the fault point that the file `order` names.
+    """
+
+    def __init__(
+        self, folder: Path, disk: ImageDisk | FolderDisk, starter: Starter, database: str, upstream: str
+    ) -> None:
         self.folder, self.disk, self.starter, self.database = folder, disk, starter, database
         self.home = disk.place / "steward"
         self.outside = folder / "outside"
+        self._upstream = upstream
+        self._roots: list[Path] = []
         self.pin = ""
         self.postgresql: Postgresql | None = None
         self.steward: Process | None = None
-        self.steward_syncs = True
+        self.order = folder / "order"
+        self.serve = SERVE
+        self.ledger_url = f"sqlite:///{self.home / 'ledger.db'}"
         self._port = _free_port()
         self._begun = 0
         self.url = f"http://127.0.0.1:{self._port}"
@@ -113,6 +131,7 @@ class World:
         shutil.copytree(self.folder / "made-outside", self.outside)
         self.disk.mount()
         self.start_postgresql()
+        self.order.unlink(missing_ok=True)
         self._begun += 1
 
     def end(self) -> None:
@@ -135,15 +154,14 @@ class World:
 
     def start_steward(self) -> None:
         """Start a Steward, without waiting until it is ready."""
-        function = SERVE if self.steward_syncs else "tests.random_kills.producer:serve_without_sync"
-        self.steward = self.starter.start(function, str(self.home / "steward.toml"), log=self.log)
+        config = str(self.home / "steward.toml")
+        self.steward = self.starter.start(self.serve, config, str(self.order), log=self.log)
 
     def start_producer(self, works: tuple[Work, ...], notes: Path) -> Process:
         """A producer of these workloads."""
-        token = str(self._token("producer"))
-        return self.starter.start(
-            "tests.random_kills.producer:produce", self.url, token, works, str(notes), log=notes.with_suffix(".log")
-        )
+        token = str(self.token("producer"))
+        arguments = (self.url, token, works, str(notes), str(self.order))
+        return self.starter.start("tests.random_kills.producer:produce", *arguments, log=notes.with_suffix(".log"))
 
     def lose_power(self, producers: list[Process]) -> None:
         """Shut the disk down, let every process of the machine end with it, and mount it again."""
@@ -204,17 +222,59 @@ class World:
 
     def pvdm(self, *words: object, role: Role = Role.OPERATOR, seconds: float = 120) -> CommandResult:
         """A command under a token of this role."""
-        env = {"PVDM_URL": self.url, "PVDM_TOKEN_FILE": str(self._token(role.value))}
+        env = {"PVDM_URL": self.url, "PVDM_TOKEN_FILE": str(self.token(role.value))}
         return self.starter.run_command(*words, env=env, seconds=seconds)
 
     def client(self, role: Role) -> StewardClient:
         """A client under a token of this role."""
-        return StewardClient(self.url, token_file=self._token(role.value))
+        return StewardClient(self.url, token_file=self.token(role.value))
 
     def metadata(self, table: str, role: Role = Role.CONSUMER) -> TableMetadata:
         """The table's document as the role sees it."""
         with self.client(role) as client:
             return TableMetadata.from_json(TableClient(client, *split_name(table)).load())
+
+    @property
+    def configured(self) -> tuple[object, ...]:
+        """The option that names the Steward's configuration."""
+        return ("--config", self.home / "steward.toml")
+
+    def run_ok(self, *words: object) -> CommandResult:
+        """Run a command that must succeed."""
+        ran = self.pvdm(*words)
+        assert ran.code == 0, ran.out
+        return ran
+
+    def make_namespace(self, name: str) -> None:
+        """Create a namespace of the domain `sales`."""
+        headers = bearer(self.token("operator").read_text().strip())
+        with httpx.Client(base_url=self.url, timeout=60) as http:
+            body = {"namespace": [name], "properties": {"pvdm.domain": "sales"}}
+            Caller(http, headers).done("POST", "/namespaces", json=body)
+
+    def protect(self, table: str, text: str) -> None:
+        """Protect the table under this contract."""
+        path = self._write(f"{table}.yaml", text, self.folder)
+        words = ("--key", self.folder / "tom.pem", "--operator", "tom", "--reason", "it goes live")
+        self.run_ok("protect", table, "--contract", path, *words)
+
+    def issue_tokens(self) -> None:
+        """Issue a token for each role, in place of an earlier one."""
+        for role in ("operator", "producer", "consumer", "auditor"):
+            self.token(role).unlink(missing_ok=True)
+            words = ("--role", role, "--name", f"a-{role}", "--out", self.token(role))
+            self.run_ok("steward", "token", "issue", *self.configured, *words)
+
+    def trust_epoch(self, epoch: int, origin: str) -> None:
+        """Let the next version of the trust root name the keys of this epoch, whose log has this origin."""
+        folder, public = self.folder, self.folder / "public"
+        self.run_ok("steward", "public", public, *self.configured)
+        added = self._write("added.toml", _EPOCH.format(public=public, epoch=epoch, origin=origin), folder)
+        draft, root = (folder / f"root-{len(self._roots) + 1}.{end}" for end in ("draft", "json"))
+        self.run_ok("keys", "root", "next", self._roots[-1], "--add", added, "--out", draft)
+        self.run_ok("keys", "root", "sign", draft, "--key", folder / "alice.pem", "--yes", "--out", root)
+        self.run_ok("steward", "trust", root, *self.configured)
+        self._roots.append(root)
 
     # Creation.
 
@@ -225,12 +285,16 @@ class World:
             require_postgresql()
             self.postgresql = Postgresql(self.disk.place)
             self.postgresql.start()
-        ledger = "sqlite:///ledger.db" if self.postgresql is None else self.postgresql.create_database("template0")
-        self._write("steward.toml", _CONFIG.format(ledger=ledger, outside=self.outside, port=self._port), self.home)
+        ledger = "sqlite:///ledger.db"
+        if self.postgresql is not None:
+            ledger = self.postgresql.create_database("template0")
+            self.ledger_url = ledger.replace("postgresql:", "postgresql+psycopg:")
+        config = _CONFIG.format(
+            origin=LOG_ORIGIN, ledger=ledger, outside=self.outside, port=self._port, upstream=self._upstream
+        )
+        self._write("steward.toml", config, self.home)
         self._trust()
-        for role in ("operator", "producer", "consumer", "auditor"):
-            words = ("--role", role, "--name", f"a-{role}", "--out", self._token(role))
-            self._run_ok("steward", "token", "issue", *self._configured, *words)
+        self.issue_tokens()
         self.start_steward()
         if (why := self.wait_until_ready()) is not None:
             raise AssertionError(why)
@@ -242,18 +306,22 @@ class World:
 
     def _trust(self) -> None:
         public = self.folder / "public"
-        self._run_ok("steward", "init", *self._configured, "--reason", "first start", "--public", public)
-        for name in ("alice", "tom"):
-            self._run_ok("keys", "pair", self.folder / f"{name}.pem")
-        self._write("keys.toml", _ROOT.format(public=public), self.folder)
+        self.run_ok("steward", "init", *self.configured, "--reason", "first start", "--public", public)
+        for name in ("alice", "tom", "glass"):
+            self.run_ok("keys", "pair", self.folder / f"{name}.pem")
+        epoch = _EPOCH.format(public=public, epoch=1, origin=LOG_ORIGIN)
+        self._write("keys.toml", _ROOT + epoch, self.folder)
         draft, root = self.folder / "root.draft", self.folder / "root.json"
-        self._run_ok("keys", "root", "new", self.folder / "keys.toml", "--out", draft)
+        self.run_ok("keys", "root", "new", self.folder / "keys.toml", "--out", draft)
         words = ("--key", self.folder / "alice.pem", "--yes", "--out", root, "--json")
-        self.pin = self._run_ok("keys", "root", "sign", draft, *words).json["sha256"]
-        self._run_ok("steward", "trust", root, *self._configured, "--root-sha256", self.pin)
+        self.pin = self.run_ok("keys", "root", "sign", draft, *words).json["sha256"]
+        self.run_ok("steward", "trust", root, *self.configured, "--root-sha256", self.pin)
+        self._roots.append(root)
 
     def _furnish(self) -> None:
-        token = self._token("operator").read_text().strip()
+        for namespace in ("raw", "sales"):
+            self.make_namespace(namespace)
+        token = self.token("operator").read_text().strip()
         schema = {
             "type": "struct",
             "schema-id": 0,
@@ -263,16 +331,12 @@ class World:
         }
         with httpx.Client(base_url=self.url, timeout=60) as http:
             caller = Caller(http, bearer(token))
-            for space in ("raw", "sales"):
-                caller.done("POST", "/namespaces", json={"namespace": [space], "properties": {"pvdm.domain": "sales"}})
             for name in ("raw.orders", *TABLES):
                 space, _, last = name.partition(".")
                 caller.make(last, namespace=space, schema=schema)
         self._fill_source()
         for table in TABLES:
-            path = self._write(f"{table}.yaml", contract(table), self.folder)
-            words = ("--key", self.folder / "tom.pem", "--operator", "tom", "--reason", "it goes live")
-            self._run_ok("protect", table, "--contract", path, *words)
+            self.protect(table, contract(table, _MORE[table]))
 
     def _fill_source(self) -> None:
         with self.client(Role.OPERATOR) as client:
@@ -283,18 +347,9 @@ class World:
             )
             SmallStager(client).stage(lambda: table_of(source_rows()), to)
 
-    @property
-    def _configured(self) -> tuple[object, ...]:
-        return ("--config", self.home / "steward.toml")
-
-    def _token(self, role: str) -> Path:
+    def token(self, role: str) -> Path:
+        """The file with the token of this role."""
         return self.folder / f"{role}.token"
-
-    def _run_ok(self, *words: object) -> CommandResult:
-        """Run a command that must succeed."""
-        ran = self.pvdm(*words)
-        assert ran.code == 0, ran.out
-        return ran
 
     @staticmethod
     def _write(name: str, text: str, folder: Path) -> Path:
@@ -304,14 +359,17 @@ class World:
 
 
 @contextlib.contextmanager
-def opened_world(database: str) -> Iterator[World]:
-    """A world with this kind of ledger."""
+def opened_world(database: str, *, loses_power: bool = True, upstream: str = "") -> Iterator[World]:
+    """A world with this kind of ledger; `upstream` are the lines of an upstream catalog in its configuration.
+
+    `loses_power` asks for a disk that can be shut down, where there can be one.
+    """
     with (
         short_folder() as folder,
-        opened_disk(folder) as disk,
+        opened_disk(folder) if loses_power else contextlib.nullcontext(FolderDisk(folder)) as disk,
         running_starter(folder, "tests.random_kills.producer") as starter,
     ):
-        world = World(folder, disk, starter, database)
+        world = World(folder, disk, starter, database, upstream)
         try:
             yield world
         finally:

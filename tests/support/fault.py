@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
@@ -21,6 +23,28 @@ POINTS: Final = MappingProxyType(
         "catalog.files.after_rename": "a metadata file is in its place, its folder is not synced yet",
         "catalog.files.after_temp": "a metadata file is synced under a temporary name",
         "catalog.files.before_sync": "a metadata file is written under a temporary name, and not synced",
+        "client.after_abort": "the attempt is ROLLED_BACK, its run still has the lease",
+        "client.after_attempt": "the attempt is STAGING, its run has no token for it yet",
+        "client.after_commit": "the commit is made, and its client has the answer",
+        "client.after_hand_in": "the attempt is handed in, its run does not wait for the end yet",
+        "client.after_lease": "the run has the lease, and does not renew it yet",
+        "client.after_load": "the client has the table's metadata",
+        "client.after_open": "the workload is open, or the Steward plans it; its run has no lease yet",
+        "client.after_publish": "the Steward verifies the branch, its run does not wait for the end yet",
+        "client.after_release": "the lease is released",
+        "client.after_renewal": "the lease is renewed",
+        "client.after_token": "the attempt has a token, nothing is staged",
+        "client.before_abort": "staging has failed, the attempt is still STAGING",
+        "client.before_attempt": "the chunk has no live attempt, no request to open one is sent",
+        "client.before_commit": "the files of a commit are written, the commit is not sent",
+        "client.before_hand_in": "everything is staged, the Steward is not told so yet",
+        "client.before_lease": "the workload is open, no request for its lease is sent",
+        "client.before_load": "no request to load the table is sent",
+        "client.before_open": "no request to open the workload is sent",
+        "client.before_publish": "a branch is staged without an attempt, no request to publish it is sent",
+        "client.before_release": "the run has ended its work, it still has the lease",
+        "client.before_renewal": "the run has the lease, its renewal is not sent",
+        "client.before_token": "the attempt is STAGING, no request for its token is sent",
         "disposal.after_branch": "the branch is gone (an adopted one only if published), all files are there",
         "disposal.after_files": "files that no snapshot references are gone, the ledger does not say so yet",
         "disposal.after_quarantine": "failed files are in quarantine if the contract keeps them, nothing is removed",
@@ -36,6 +60,15 @@ POINTS: Final = MappingProxyType(
         "lake.vault.after_temp": "a file of the vault is synced under a temporary name",
         "ledger.after_commit": "the ledger has answered the commit, the caller has no answer yet",
         "ledger.before_commit": "every statement of the transaction has run, its commit is not sent",
+        "log.disk.after_name": "a file of the archive, or the outside checkpoint, is in its place and not synced there",
+        "log.disk.after_temp": "a file of the archive, or the outside checkpoint, is complete, but not in its place",
+        "stager.after_file": "a staged file is in its place and synced, no commit names it yet",
+        "stager.after_remove": "staging has failed, one of its files is removed",
+        "stager.after_temp": "a staged file is synced under a temporary name",
+        "stager.after_write": "everything is staged and committed to the branch, and not handed in",
+        "stager.before_remove": "staging has failed, one of its files is not removed yet",
+        "stager.before_sync": "a staged file is written under a temporary name, and not synced",
+        "stager.before_write": "the attempt has a token, no file of its rows is written",
         "steward.after_epoch_step": "the epoch book may have steps of epochs without an entry in the log",
         "steward.after_outside": "the outside checkpoint covers the entries in the ledger, no caller has an answer yet",
         "steward.before_outside": "the entries are in the ledger, the outside checkpoint is not updated yet",
@@ -43,6 +76,8 @@ POINTS: Final = MappingProxyType(
         "steward.restore.after_keep": "the old outside checkpoint is saved beside its file, and not replaced yet",
         "steward.restore.after_refill": "the ledger is refilled from the archive and reconciled, nothing is signed yet",
         "steward.restore.before_swap": "the log continues under its new origin, the outside checkpoint has the old one",
+        "stores.after_file": "a file from quarantine is in an attempt's folder, no commit names it yet",
+        "stores.after_remove": "a file that nothing needs is removed, its folder may not be synced",
         "upstream.after_announce": "the ledger announces a publication, the request to the upstream is not sent yet",
         "upstream.after_commit": "the upstream has made a forwarded commit, the ledger has not recorded it yet",
         "upstream.after_look": "the upstream shows the publication, the ledger has not recorded it yet",
@@ -116,6 +151,20 @@ def _reach(name: str) -> None:
 
 
 fault.hook = _reach
+
+
+def kill_on_order(order: Path) -> None:
+    """From now on this process ends by SIGKILL at the point that the file names. It removes the file first."""
+
+    def end_or_reach(name: str) -> None:
+        with suppress(FileNotFoundError):
+            if order.read_text() == name:
+                order.unlink()
+                os.kill(os.getpid(), signal.SIGKILL)
+                signal.pause()  # nothing more happens here until the signal arrives
+        _reach(name)
+
+    fault.hook = end_or_reach
 
 
 def arm(name: str, action: Action, *, passes: int = 0) -> None:

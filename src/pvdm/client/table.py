@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 from pydantic import Field
 
+from pvdm import fault
 from pvdm.api.base import ResponseModel
 from pvdm.client.responses import ERROR_TEXT_MAX_CHARACTERS, parse, read_error, read_response, unreadable
 from pvdm.client.steward import StewardClient
@@ -82,7 +83,10 @@ class TableClient:
     def load(self, *, heads_only: bool = False) -> Document:
         """The table's metadata, as the token's role may see it; with `heads_only`, only heads of branches and tags."""
         call = _call("GET", self._path, query=(("snapshots", "refs"),) if heads_only else ())
-        return self._wire.send(call, lambda response: _read_metadata(response, "the table"))
+        fault.point("client.before_load")
+        document = self._wire.send(call, lambda response: _read_metadata(response, "the table"))
+        fault.point("client.after_load")
+        return document
 
     def storage(self) -> S3Settings:
         """The settings for the table's files in an object store, with vended credentials if there are any."""
@@ -97,8 +101,11 @@ class TableClient:
         """Commit the updates if every requirement holds; returns the new metadata."""
         lost_hint = "load the table: the new snapshot is among its snapshots or not"
         body = {"requirements": list(requirements), "updates": list(updates)}
+        fault.point("client.before_commit")
         call = _call("POST", self._path, lost_hint, content=json.dumps(body).encode(), repeatable=False)
-        return self._wire.send(call, lambda response: _read_metadata(response, "the commit"))
+        document = self._wire.send(call, lambda response: _read_metadata(response, "the commit"))
+        fault.point("client.after_commit")
+        return document
 
 
 def create_namespace(client: StewardClient, levels: Sequence[str], properties: Mapping[str, str]) -> None:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
+from pvdm import fault
 from pvdm.api import leases, work
 from pvdm.api.base import PAGE_ROWS_MAX
 from pvdm.api.service import AttemptTokenRequest, IssuedToken
@@ -68,10 +69,12 @@ class WorkCalls(Calls):
             parameters=dict(parameters),
             timeout_seconds=timeout_seconds,
         )
+        fault.point("client.before_open")
         call = new_post("/v1/workloads", body, repeatable=True, patient=True)
         while True:
             sent_at = time.monotonic()
             opened = self._read(call, work.OpenedWorkload)
+            fault.point("client.after_open")
             if opened.workload is not None:
                 return opened.workload
             if opened.planning is None:
@@ -90,20 +93,29 @@ class WorkCalls(Calls):
 
         A repeated request with the same `run_id` returns the lease that this run has.
         """
+        fault.point("client.before_lease")
         call = new_post(f"{_workload_path(workload_id)}/lease", request, repeatable=True, patient=True)
-        return self._read(call, leases.LeaseView)
+        lease = self._read(call, leases.LeaseView)
+        fault.point("client.after_lease")
+        return lease
 
     def renew_lease(self, workload_id: str, run_id: str, lease_number: int) -> leases.LeaseView:
         """Renew the lease. Raises `lease_lost` if it has expired, or another run has a newer one."""
         body = build_request(leases.HeldLeaseRequest, run_id=run_id, lease_number=lease_number)
+        fault.point("client.before_renewal")
         call = new_post(f"{_workload_path(workload_id)}/lease/renew", body, repeatable=True)
-        return self._read(call, leases.LeaseView)
+        lease = self._read(call, leases.LeaseView)
+        fault.point("client.after_renewal")
+        return lease
 
     def release_lease(self, workload_id: str, run_id: str, lease_number: int) -> leases.LeaseView:
         """End the lease before its expiry; one that has ended stays as it is. Returns the workload's newest lease."""
         body = build_request(leases.HeldLeaseRequest, run_id=run_id, lease_number=lease_number)
+        fault.point("client.before_release")
         call = new_post(f"{_workload_path(workload_id)}/lease/release", body, repeatable=True)
-        return self._read(call, leases.LeaseView)
+        lease = self._read(call, leases.LeaseView)
+        fault.point("client.after_release")
+        return lease
 
     def next_attempt(self, workload_id: str, chunk_id: str, reason: str, lease_number: int) -> work.AttemptView:
         """Open a new attempt at the chunk, under the caller's lease. Raises `attempt_live` if there is a live one.
@@ -115,7 +127,10 @@ class WorkCalls(Calls):
             work.OpenAttemptRequest, chunk_id=chunk_id, reason=reason, lease_number=lease_number, attempt_id=attempt_id
         )
         path = f"{_workload_path(workload_id)}/attempts"
-        return self._read(new_post(path, body, repeatable=True, patient=True), work.AttemptView)
+        fault.point("client.before_attempt")
+        attempt = self._read(new_post(path, body, repeatable=True, patient=True), work.AttemptView)
+        fault.point("client.after_attempt")
+        return attempt
 
     def attempt(self, attempt_id: str, *, wait_seconds: float = 0) -> work.AttemptView:
         """One attempt, once it is settled (see `AttemptView.settled`), or after `wait_seconds`.
@@ -144,21 +159,30 @@ class WorkCalls(Calls):
 
     def staged(self, attempt_id: str) -> work.AttemptView:
         """Report that the write is complete: the Steward now verifies what is on the branch."""
+        fault.point("client.before_hand_in")
         call = new_post(f"{_attempt_path(attempt_id)}/staged", None, repeatable=True, patient=True)
-        return self._read(call, work.AttemptView)
+        attempt = self._read(call, work.AttemptView)
+        fault.point("client.after_hand_in")
+        return attempt
 
     def abort_attempt(self, attempt_id: str, reason: str, lease_number: int) -> work.AttemptView:
         """Abort a STAGING attempt, under the caller's lease of the workload; aborting it again changes nothing."""
         body = build_request(work.AbortAttemptRequest, reason=reason, lease_number=lease_number)
+        fault.point("client.before_abort")
         call = new_post(f"{_attempt_path(attempt_id)}/abort", body, repeatable=True)
-        return self._read(call, work.AttemptView)
+        attempt = self._read(call, work.AttemptView)
+        fault.point("client.after_abort")
+        return attempt
 
     def attempt_token(self, attempt_id: str) -> AttemptToken:
         """A short-lived token for this attempt. The client draws it and sends its hash, so the call can be repeated."""
         token = AccessToken(draw_token_text())
         body = build_request(AttemptTokenRequest, secret_sha256=token_sha256(token.text))
+        fault.point("client.before_token")
         call = new_post(f"{_attempt_path(attempt_id)}/tokens", body, repeatable=True, patient=True)
-        return AttemptToken(token, self._read(call, IssuedToken).identity)
+        issued = self._read(call, IssuedToken)
+        fault.point("client.after_token")
+        return AttemptToken(token, issued.identity)
 
     def abandon_workload(self, workload_id: str, reason: str) -> work.WorkloadView:
         """Abandon the workload; what is published of it stays."""
@@ -180,7 +204,10 @@ class WorkCalls(Calls):
             parameters=dict(parameters),
             reason=reason,
         )
-        return self._read(new_post("/v1/publications", body, repeatable=True, patient=True), work.AttemptView)
+        fault.point("client.before_publish")
+        attempt = self._read(new_post("/v1/publications", body, repeatable=True, patient=True), work.AttemptView)
+        fault.point("client.after_publish")
+        return attempt
 
     def publish_override(self, override_id: str) -> work.AttemptView:
         """Publish exactly the bytes that a break-glass override names; the same call again gives the same attempt."""

@@ -11,6 +11,7 @@ from functools import partial
 from itertools import islice
 from typing import Final, TypeAlias, TypeVar
 
+from pvdm import fault
 from pvdm.errors import Code
 from pvdm.lake.paths import Location
 from pvdm.lake.stores.s3 import S3Store
@@ -79,6 +80,7 @@ class LocalPrefix:
             except (FileNotFoundError, IsADirectoryError, PermissionError):
                 # The job may have made a folder of this name. A file that cannot be removed stays and is listed again.
                 return False
+        fault.point("stores.after_remove")
         return True
 
     def write(self, location: Location, data: bytes) -> None:
@@ -96,6 +98,7 @@ class LocalPrefix:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
+            fault.point("stores.after_file")
             os.fsync(opened)
 
     def remove_empty(self) -> None:
@@ -160,6 +163,7 @@ class ObjectPrefix:
         with _translate_errors():
             try:
                 self._store.put_new(location, data, WriteHooks())
+                fault.point("stores.after_file")
             except FileExistsError:
                 _require_same(read(self._store, location, len(data)), location, data)
 

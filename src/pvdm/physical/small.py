@@ -16,6 +16,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pvdm import fault
 from pvdm.client import StewardClient
 from pvdm.client.table import TableClient
 from pvdm.errors import Code, ConflictError, InputError, NotAllowedError, PvdmError, StateUnknownError
@@ -36,6 +37,11 @@ DATA_FILE_MAX_BYTES: Final = 1_073_741_824
 _FIRST_WAIT_SECONDS: Final = 0.1
 _LONGEST_WAIT_SECONDS: Final = 5.0
 _PARQUET: Final = "parquet"
+_FAULT_POINTS: Final = WriteHooks(  # where tests can stop a write
+    before_sync=lambda: fault.point("stager.before_sync"),
+    after_temp=lambda: fault.point("stager.after_temp"),
+    after_name=lambda: fault.point("stager.after_file"),
+)
 _CREDENTIALS_HINT: Final = (
     "if the Steward does not vend credentials ([s3.vending]), use your own with the right to write below the table: "
     "docs/stores.md"
@@ -85,6 +91,7 @@ class _Staging:
         self._written: list[Location] = []
 
     def run(self, rows: pa.Table) -> None:
+        fault.point("stager.before_write")
         try:
             metadata = self._load()
             header = header_of(metadata, metadata.default_spec_id, ManifestContent.DATA)
@@ -95,6 +102,7 @@ class _Staging:
         except BaseException:
             self._remove(self._written)
             raise
+        fault.point("stager.after_write")
 
     def _load(self) -> TableMetadata:
         """The table without its history; the branch's head is enough for its next snapshot."""
@@ -169,7 +177,7 @@ class _Staging:
         """Write a new file durably."""
         self._written.append(location)
         try:
-            self._store.put_new(location, data, WriteHooks())
+            self._store.put_new(location, data, _FAULT_POINTS)
         except OSError as error:
             got = error.strerror or type(error).__name__
             hint = _CREDENTIALS_HINT if isinstance(error, PermissionError) and location.scheme == "s3" else None
@@ -180,8 +188,10 @@ class _Staging:
 
     def _remove(self, written: Sequence[Location]) -> None:
         for location in written:
+            fault.point("stager.before_remove")
             with contextlib.suppress(OSError):
                 self._store.remove(location)
+            fault.point("stager.after_remove")
 
 
 class StoredFiles:

@@ -8,6 +8,7 @@ import operator
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from pvdm import fault
 from pvdm.client import StewardClient
 from pvdm.client.table import TableClient
 from pvdm.errors import Code
@@ -277,6 +278,7 @@ class SparkStager:
             table = (catalog.name, *levels, name)
             if to.branch not in metadata.refs:
                 # The Steward cannot create a branch of an empty table, and Spark writes to existing branches only.
+                fault.point("stager.before_write")
                 spark.sql(f"alter table {spark_name(*table)} create branch {spark_name(to.branch)}")
             ready = fit_columns(rows, spark.table(spark_name(*table)).schema)
             writer = ready.writeTo(spark_name(*table, f"branch_{to.branch}"))
@@ -284,7 +286,9 @@ class SparkStager:
                 writer = writer.option(f"snapshot-property.{key}", text)
             if to.attempt_id in self._cancelled:
                 raise Code.ATTEMPT_INTERRUPTED()
+            fault.point("stager.before_write")
             _write(writer, to, metadata, catalog.name)
+            fault.point("stager.after_write")
         finally:
             remove_catalog(spark, catalog)
 

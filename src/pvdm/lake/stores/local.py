@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
+from pvdm import fault
 from pvdm.lake.paths import Location
 from pvdm.lake.stores.store import PIECE_BYTES, UNFINISHED_PREFIX, FileFacts, FileStream, ListedFile, WriteHooks
 
@@ -113,6 +114,7 @@ class LocalStore:
         """Remove the file or link, so that it is not there again after a power cut."""
         with contextlib.suppress(FileNotFoundError):
             place.local.unlink()
+            fault.point("stores.after_remove")
             sync_folder(place.local.parent)
 
     def make_durable(self, places: Sequence[Location]) -> None:

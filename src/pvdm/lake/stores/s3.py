@@ -9,6 +9,7 @@ import weakref
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
+from pvdm import fault
 from pvdm.lake.paths import Location
 from pvdm.lake.stores.circuit_breaker import breaker_of
 from pvdm.lake.stores.s3_client import S3Settings, call_store, open_client
@@ -199,6 +200,7 @@ class S3Store:
         """Remove an object. A store that keeps versions keeps the object's versions."""
         objects = {"Objects": [{"Key": "/".join(place.parts)}], "Quiet": True}
         answer = call_store(self.client.delete_objects, Bucket=place.authority, Delete=objects)
+        fault.point("stores.after_remove")
         if errors := answer.get("Errors"):
             code = str(errors[0].get("Code", "an error"))[:80]
             if code == "AccessDenied":

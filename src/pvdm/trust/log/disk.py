@@ -7,6 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
+from pvdm import fault
 from pvdm.errors import Code
 from pvdm.lake.stores.stores import FilePath, ObjectPath
 
@@ -16,7 +17,9 @@ TEMPORARY_PREFIX: Final = ".pvdm-new-"
 def write_atomically(path: FilePath, data: bytes) -> None:
     """Write the file or object atomically. A file is durable once its folder is synced too."""
     if isinstance(path, ObjectPath):
+        fault.point("log.disk.after_temp")
         path.put(data)
+        fault.point("log.disk.after_name")
         return
     descriptor, name = tempfile.mkstemp(prefix=TEMPORARY_PREFIX, dir=path.parent)
     try:
@@ -25,7 +28,9 @@ def write_atomically(path: FilePath, data: bytes) -> None:
             file.flush()
             os.fchmod(file.fileno(), 0o644)
             os.fsync(file.fileno())
+        fault.point("log.disk.after_temp")
         Path(name).replace(path)
+        fault.point("log.disk.after_name")
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
@@ -34,8 +39,10 @@ def write_atomically(path: FilePath, data: bytes) -> None:
 def replace_durably(path: FilePath, seen: bytes | None, data: bytes) -> None:
     """Replace it durably. Raises `file_overtaken` if an object is no longer as the caller saw it (None: missing)."""
     if isinstance(path, ObjectPath):
+        fault.point("log.disk.after_temp")
         if not path.swap(seen, data):
             raise Code.FILE_OVERTAKEN(got=str(path))
+        fault.point("log.disk.after_name")
         return
     write_atomically(path, data)  # without comparing: the writers of a file need a lock
     sync_folder(path.parent)
