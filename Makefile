@@ -39,7 +39,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup prerequisites kernel demo test test-fast test-python compile-tests reference-server test-readers test-kernel test-long lint lint-style lint-python lint-kernel \
+.PHONY: help setup prerequisites kernel demo test test-fast test-python compile-tests reference-server test-readers test-kernel test-kill test-long lint lint-style lint-python lint-kernel \
 	format bench bench-kernel bench-steward bench-catalog bench-publish bench-locate bench-storage bench-backfill bench-soak bench-spark bench-long \
 	model rck rck-postgresql vectors fuzz wheel clean
 
@@ -101,7 +101,7 @@ test-kernel:
 	fi
 
 test-python: setup $(SPARK_ARCHIVE) compile-tests
-	@rm -rf build/readers build/readers.json
+	@rm -rf build/readers build/readers.json build/kill.json
 	@status=0; \
 	$(BIN)/pytest -n $(PYTEST_WORKERS) --max-worker-restart=0 --ignore=tests/long -m "not long" \
 		-o faulthandler_timeout=$(TEST_TIMEOUT_SECONDS) -o faulthandler_exit_on_timeout=true \
@@ -133,8 +133,13 @@ test-readers: setup ## changed Parquet files that verification accepts, read by 
 	$(BIN)/python tools/readers_report.py || status=1; \
 	exit $$status
 
+test-kill: setup ## SIGKILL of the process that reaches each fault point, a part of `make test`; build/kill.json
+	@rm -f build/kill.json
+	@$(BIN)/pytest -n 0 tests/fault/test_kill_walk.py
+	@cat build/kill.json
+
 test-long: setup ## what `make test` samples, as a whole: tests marked long, tests/long, property tests with many more examples
-	@rm -rf build/random_kills build/random_kills.json
+	@rm -rf build/random_kills build/random_kills.json build/kill_schedules build/kill_schedules.json
 	@status=0; \
 	$(BIN)/pytest -n $(PYTEST_WORKERS) -m long --ignore=tests/long || status=1; \
 	HYPOTHESIS_PROFILE=long $(BIN)/pytest -n $(PYTEST_WORKERS) tests/long tests/property || status=1; \

@@ -11,24 +11,28 @@
 from __future__ import annotations
 
 import base64
+import contextlib
+import io
 import json
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 from sqlalchemy import Connection, create_engine, text
 
 from pvdm.lake.format.table.metadata import TableMetadata
-from pvdm.lake.paths import parse_location
+from pvdm.lake.paths import Location, parse_location
 from pvdm.lake.read.entries import live_entries
+from pvdm.lake.stores.store import read
+from pvdm.lake.stores.stores import Stores
 from pvdm.model.role import Role
 from tests.random_kills.schedule import Row
 from tests.random_kills.world import World
 
 _LOOK_SECONDS = 0.2
+_FILE_MAX_BYTES = 1_000_000
 _RECEIPT = text(
     "SELECT envelope FROM receipts JOIN statements ON statement_id = receipt_id"
     " WHERE table_uuid = :table_uuid AND snapshot_id = :snapshot_id"
@@ -55,38 +59,52 @@ def await_conditions(world: World, intended: Intended, *, seconds: float) -> lis
 def find_violations(world: World, intended: Intended) -> list[str]:
     """What does not hold now. This removes the tables' orphans, as an operator does from time to time."""
     found: list[str] = []
-    engine = create_engine(world.ledger_url)
-    try:
+    with _connected(world.ledger_url) as ledger:
         for table, rows in intended.items():
             consumers, operators = world.metadata(table), world.metadata(table, Role.OPERATOR)
-            seen, wanted = rows_of_main(consumers), Counter(rows)
+            seen, wanted = rows_of_main(consumers, world.stores), Counter(rows)
             found += [f"{table} lacks the row {row}" for row in (wanted - seen)]
             found += [f"{table} has the row {row} {seen[row]} times" for row in (seen - wanted)]
-            with engine.connect() as ledger:
-                found += _unproved(ledger, consumers, table)
+            found += _unproved(ledger, consumers, table)
             found += left_files(world, operators, table)
             found += [f"{table} has the branch {name}" for name in operators.refs if name != "main"]
-        with engine.connect() as ledger:
-            found += [f"the nonce {nonce} of {holder} is RESERVED" for nonce, holder in ledger.execute(_RESERVED)]
-    finally:
-        engine.dispose()
+        found += [f"the nonce {nonce} of {holder} is RESERVED" for nonce, holder in ledger.execute(_RESERVED)]
     return found
 
 
 def visible_rows(world: World, table: str) -> Counter[Row]:
     """The rows that a consumer reads, with the number of times."""
-    return rows_of_main(world.metadata(table))
+    return rows_of_main(world.metadata(table), world.stores)
 
 
-def rows_of_main(metadata: TableMetadata) -> Counter[Row]:
+def rows_of_main(metadata: TableMetadata, stores: Stores) -> Counter[Row]:
     """The rows in the files of `main`, with the number of times."""
     found: Counter[Row] = Counter()
     if metadata.current_snapshot is None:
         return found
-    for entry in live_entries(metadata, metadata.current_snapshot, _Disk()):
-        rows = pq.ParquetFile(_local(entry.data_file.file_path)).read().to_pylist()
+    files = _Files(stores)
+    for entry in live_entries(metadata, metadata.current_snapshot, files):
+        data = files.read(entry.data_file.file_path, max_bytes=_FILE_MAX_BYTES)
+        rows = pq.ParquetFile(io.BytesIO(data)).read().to_pylist()
         found.update((row["id"], row["day"].isoformat(), row["town"]) for row in rows)
     return found
+
+
+def find_unproved(ledger_url: str, metadata: TableMetadata, table: str) -> list[str]:
+    """The visible snapshots without a receipt, or with a receipt that names a proof without PASS, by this ledger."""
+    with _connected(ledger_url) as ledger:
+        return list(_unproved(ledger, metadata, table))
+
+
+@contextlib.contextmanager
+def _connected(ledger_url: str) -> Iterator[Connection]:
+    """A connection to the ledger that commits each statement, so that it locks nothing."""
+    engine = create_engine(ledger_url, isolation_level="AUTOCOMMIT")
+    try:
+        with engine.connect() as ledger:
+            yield ledger
+    finally:
+        engine.dispose()
 
 
 def _unproved(ledger: Connection, metadata: TableMetadata, table: str) -> Iterator[str]:
@@ -116,32 +134,43 @@ def _predicate(envelope: bytes) -> Any:
 
 def left_files(world: World, metadata: TableMetadata, table: str) -> Iterator[str]:
     """Orphans that cannot be removed; staged files and copies that neither a ref nor the list of orphans names."""
-    staged = _local(metadata.location) / "pvdm"
-    copies = world.home / "vault" / str(metadata.table_uuid) / "data"
-    before = [path for folder in (staged, copies) for path in sorted(folder.rglob("*")) if path.is_file()]
+    staged = parse_location(metadata.location).child("pvdm")
+    copies = parse_location(str(world.home / "vault" / str(metadata.table_uuid) / "data"))
+    before = [place for folder in (staged, copies) for place in _list_files(world.stores, folder)]
     with world.client(Role.OPERATOR) as client:
-        orphans = {_local(each.location) for each in client.orphans(table)}
+        orphans = {parse_location(each.location) for each in client.orphans(table)}
         if orphans:
             client.remove_orphans(table)
             yield from (f"the orphan {each.location} of {table} stays" for each in client.orphans(table))
-    named = orphans | set(_named_by_refs(metadata))
-    for path in before:
-        if path not in named and path.exists():
-            yield f"{path.relative_to(world.home)} of {table} is named by nothing"
+    named = orphans | set(_named_by_refs(metadata, world.stores))
+    left = [place for place in before if place not in named]
+    now = [place for folder in (staged, copies) for place in _list_files(world.stores, folder)] if left else []
+    yield from (f"{place} of {table} is named by nothing" for place in left if place in now)
 
 
-def _named_by_refs(metadata: TableMetadata) -> Iterator[Path]:
+def _list_files(stores: Stores, folder: Location) -> Iterator[Location]:
+    """Every file below the folder."""
+    if folder.scheme == "file":
+        yield from (parse_location(str(path)) for path in sorted(folder.local.rglob("*")) if path.is_file())
+    else:
+        yield from (each.place for each in stores.object_store(folder).walk(folder))
+
+
+def _named_by_refs(metadata: TableMetadata, stores: Stores) -> Iterator[Location]:
     """The data files of the snapshots that branches and tags name."""
     heads = {ref.snapshot_id for ref in metadata.refs.values()}
     for snapshot in metadata.snapshots:
         if snapshot.snapshot_id in heads:
-            yield from (_local(entry.data_file.file_path) for entry in live_entries(metadata, snapshot, _Disk()))
+            entries = live_entries(metadata, snapshot, _Files(stores))
+            yield from (parse_location(entry.data_file.file_path) for entry in entries)
 
 
-def _local(location: str) -> Path:
-    return parse_location(location).local
+class _Files:
+    """Reads files from their stores."""
 
+    def __init__(self, stores: Stores) -> None:
+        self._stores = stores
 
-class _Disk:
     def read(self, location: str, *, max_bytes: int) -> bytes:
-        return _local(location).read_bytes()[: max_bytes + 1]
+        place = parse_location(location)
+        return read(self._stores.for_reading(place), place, max_bytes)

@@ -7,6 +7,7 @@ import errno
 import threading
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -14,10 +15,14 @@ from pvdm import Chunk, Coordinator
 from pvdm.cli import main
 from pvdm.client import StewardClient
 from pvdm.errors import PvdmError
+from pvdm.lake.spark import spark_session
 from pvdm.model.states import LEASE_MIN_SECONDS
 from tests.random_kills.producer import build, publish, table_of
 from tests.random_kills.schedule import Row, Work
 from tests.support import fault
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 RENEWAL_SECONDS = 60
 
@@ -53,6 +58,24 @@ def _run_long(url: str, token_file: str, work: Work) -> None:
         coordinator.execute_workload(work.workload_id, wait_and_build, table=work.table, day=work.day)
 
 
+def _run_on_spark(url: str, token_file: str, work: Work) -> None:
+    """A run on a Spark of its own, which starts so slowly that the lease is renewed meanwhile."""
+    publish(url, token_file, work, start_spark, lease_seconds=LEASE_MIN_SECONDS)
+
+
+def start_spark() -> SparkSession:
+    """A small session."""
+    config = {
+        "spark.ui.enabled": "false",
+        "spark.driver.memory": "1g",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.sql.shuffle.partitions": "1",
+        "spark.log.level": "ERROR",
+    }
+    return spark_session([], app_name="pvdm kills", master="local[1]", config=config)
+
+
 def _fail(url: str, token_file: str, work: Work) -> None:
     """A run whose second file, a manifest, cannot be written."""
     no_room = OSError(errno.ENOSPC, "no room")
@@ -80,4 +103,11 @@ def wrong_rows(work: Work) -> Sequence[Row]:
 
 
 BRANCH = "staged"
-_WAYS = {"run": _run, "run long": _run_long, "fail": _fail, "publish": _publish_branch, "wrong": _run_wrong}
+_WAYS = {
+    "run": _run,
+    "run long": _run_long,
+    "spark": _run_on_spark,
+    "fail": _fail,
+    "publish": _publish_branch,
+    "wrong": _run_wrong,
+}

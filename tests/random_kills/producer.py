@@ -14,6 +14,7 @@ import pyarrow as pa
 from pvdm import Chunk, Committed, Coordinator
 from pvdm.client import Retries, StewardClient, TimeOuts
 from pvdm.errors import PvdmError
+from pvdm.model.states import LEASE_SECONDS
 from tests.random_kills.schedule import TOWNS, Row, Work, rows_of
 from tests.support import fault
 from tests.support.servers import starter
@@ -37,14 +38,20 @@ def produce(url: str, token_file: str, works: Sequence[Work], notes: str, order:
                 break
 
 
-def publish(url: str, token_file: str, work: Work) -> dict[str, Any]:
-    """Run the workload once; returns the outcome's name, with the reason of an error."""
+def publish(
+    url: str, token_file: str, work: Work, spark: Any = None, *, lease_seconds: int = LEASE_SECONDS
+) -> dict[str, Any]:
+    """Run the workload once; returns the outcome's name, with the reason of an error.
+
+    `spark` is a session, or a function that starts one; it stages what the contract's filter and mapping select.
+    """
     try:
         with (
             StewardClient(url, token_file=Path(token_file), time_outs=TIME_OUTS, retries=RETRIES) as client,
-            Coordinator(client) as coordinator,
+            Coordinator(client, spark, lease_seconds=lease_seconds) as coordinator,
         ):
-            outcome = coordinator.execute_workload(work.workload_id, build, table=work.table, day=work.day)
+            job = build if spark is None else None
+            outcome = coordinator.execute_workload(work.workload_id, job, table=work.table, day=work.day)
     except PvdmError as error:
         return {"outcome": "error", "code": error.reason, "got": str(error)[:300]}
     if isinstance(outcome, Committed):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 from collections.abc import Sequence
+from pathlib import Path
 
 from pvdm.model.role import Role
 from tests.random_kills.producer import publish
@@ -19,7 +20,7 @@ def kill_restore(walk: Walk, points: Sequence[str]) -> list[str]:
     """Lose a publication of the ledger, and kill its restore at the points in turn."""
     world = walk.world
     with walk.measured(*points) as found:
-        _back_up(world)
+        back_up(world)
         work = walk.next_work(STEWARDS_TABLE)
         walk.finish(work, found)
         _put_back(world)
@@ -36,7 +37,7 @@ def kill_restore_that_gives_up_entries(walk: Walk, points: Sequence[str]) -> lis
     world = walk.world
     with walk.measured(*points) as found:
         walk.finish(walk.next_work(STEWARDS_TABLE), found)
-        _back_up(world)
+        back_up(world)
         with world.client(Role.OPERATOR) as client:
             client.create_epoch("it will be lost")
         _put_back(world)
@@ -48,13 +49,15 @@ def kill_restore_that_gives_up_entries(walk: Walk, points: Sequence[str]) -> lis
     return found
 
 
-def _back_up(world: World) -> None:
-    """Back the ledger up while the Steward runs."""
+def back_up(world: World) -> Path:
+    """Back the ledger up while the Steward runs; returns the backup."""
+    path = world.folder / "backup.db"
     with (
         contextlib.closing(sqlite3.connect(world.home / "ledger.db")) as ledger,
-        contextlib.closing(sqlite3.connect(world.folder / "backup.db")) as backup,
+        contextlib.closing(sqlite3.connect(path)) as backup,
     ):
         ledger.backup(backup)
+    return path
 
 
 def _put_back(world: World) -> None:

@@ -13,7 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pvdm.client.table import TableClient, split_name
 from pvdm.errors import PvdmError
@@ -29,6 +29,9 @@ from tests.random_kills.schedule import FIRST_DAY, Row, Work
 from tests.random_kills.world import World
 from tests.support.fault import POINTS
 from tests.support.servers.starter import ROOT, Process
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 SUMMARY = ROOT / "build" / "kill.json"
 PRODUCERS_TABLE, STEWARDS_TABLE = "sales.open", "sales.copied"
@@ -58,10 +61,12 @@ class Walk:
     """The kills in one world, and what was wrong after them."""
 
     world: World
+    spark: SparkSession | None = None
+    """If it is set, producers run on Spark: those that are killed on their own, and the others on this one."""
     walked: dict[str, float] = field(default_factory=dict)  # the seconds of each point
     violations: dict[str, list[str]] = field(default_factory=dict)
     _days: Counter[str] = field(default_factory=Counter)  # how many days of each table have a workload
-    _intended: dict[str, list[Row]] = field(default_factory=dict)
+    intended: dict[str, list[Row]] = field(default_factory=dict)
 
     def begin(self) -> None:
         """Start the world's Steward."""
@@ -71,7 +76,7 @@ class Walk:
     def kill_producer(self, point: str) -> list[str]:
         """Kill a producer at the point, and run its workload again; returns what is wrong then."""
         with self.measured(point) as found:
-            way = _WAYS.get(point, "run")
+            way = _WAYS.get(point, "run") if self.spark is None else "spark"
             work = self.next_work(STEWARDS_TABLE if way == "publish" else PRODUCERS_TABLE)
             if way == "publish":
                 self._stage_branch(work)
@@ -154,7 +159,7 @@ class Walk:
         self._days[table] += 1
         day = (FIRST_DAY + datetime.timedelta(days=number)).isoformat()
         work = Work(f"{table}-{number}", table, day)
-        self._intended.setdefault(table, []).extend(rows(work))
+        self.intended.setdefault(table, []).extend(rows(work))
         return work
 
     def await_death(self, process: Process, found: list[str]) -> None:
@@ -183,7 +188,7 @@ class Walk:
 
     def check(self, found: list[str]) -> None:
         """Check every condition for the tables of this walk."""
-        found += await_conditions(self.world, self._intended, seconds=SETTLE_SECONDS)
+        found += await_conditions(self.world, self.intended, seconds=SETTLE_SECONDS)
 
     def _replace_steward(self, found: list[str], next_point: str | None = None) -> None:
         assert self.world.steward is not None
@@ -202,7 +207,7 @@ class Walk:
 
     def _rerun(self, work: Work, way: str) -> dict[str, Any]:
         if way != "publish":
-            return publish(self.world.url, str(self.world.token(Role.PRODUCER)), work)
+            return publish(self.world.url, str(self.world.token(Role.PRODUCER)), work, self.spark)
         words = ("publish", work.table, BRANCH, "--workload-id", work.workload_id, "--param", f"day={work.day}")
         ran = self.world.pvdm(*words, "--json", role=Role.PRODUCER)
         return {"outcome": "COMMITTED" if ran.code == 0 else ran.out}

@@ -17,6 +17,7 @@ import httpx
 from pvdm.client import StewardClient
 from pvdm.client.table import TableClient, split_name
 from pvdm.lake.format.table.metadata import TableMetadata
+from pvdm.lake.stores.stores import Stores
 from pvdm.model.role import Role
 from pvdm.model.statements.core import Operation
 from pvdm.physical.small import SmallStager
@@ -42,7 +43,7 @@ archive = "archive"
 home = "file"
 path = "keystore"
 [catalog]
-{upstream}
+{catalog}
 [service]
 port = {port}
 [service.limits]
@@ -104,17 +105,18 @@ class World:
     """
 
     def __init__(
-        self, folder: Path, disk: ImageDisk | FolderDisk, starter: Starter, database: str, upstream: str
+        self, folder: Path, disk: ImageDisk | FolderDisk, starter: Starter, database: str, catalog: str
     ) -> None:
         self.folder, self.disk, self.starter, self.database = folder, disk, starter, database
         self.home = disk.place / "steward"
         self.outside = folder / "outside"
-        self._upstream = upstream
+        self._catalog = catalog
         self._roots: list[Path] = []
         self.pin = ""
         self.postgresql: Postgresql | None = None
         self.steward: Process | None = None
         self.order = folder / "order"
+        self.stores = Stores()
         self.serve = SERVE
         self.ledger_url = f"sqlite:///{self.home / 'ledger.db'}"
         self._port = _free_port()
@@ -252,6 +254,17 @@ class World:
             body = {"namespace": [name], "properties": {"pvdm.domain": "sales"}}
             Caller(http, headers).done("POST", "/namespaces", json=body)
 
+    def make_table(self, name: str, **request: object) -> None:
+        """Create an empty table of `id`, `day` and `town`; `request` has other fields of the request."""
+        fields = [
+            {"id": at, "name": column, "required": False, "type": kind} for at, (column, kind) in enumerate(_COLUMNS, 1)
+        ]
+        schema = {"type": "struct", "schema-id": 0, "fields": fields}
+        namespace, _, last = name.partition(".")
+        with httpx.Client(base_url=self.url, timeout=60) as http:
+            caller = Caller(http, bearer(self.token("operator").read_text().strip()))
+            caller.make(last, namespace=namespace, schema=schema, **request)
+
     def protect(self, table: str, text: str) -> None:
         """Protect the table under this contract."""
         path = self._write(f"{table}.yaml", text, self.folder)
@@ -290,7 +303,7 @@ class World:
             ledger = self.postgresql.create_database("template0")
             self.ledger_url = ledger.replace("postgresql:", "postgresql+psycopg:")
         config = _CONFIG.format(
-            origin=LOG_ORIGIN, ledger=ledger, outside=self.outside, port=self._port, upstream=self._upstream
+            origin=LOG_ORIGIN, ledger=ledger, outside=self.outside, port=self._port, catalog=self._catalog
         )
         self._write("steward.toml", config, self.home)
         self._trust()
@@ -321,19 +334,8 @@ class World:
     def _furnish(self) -> None:
         for namespace in ("raw", "sales"):
             self.make_namespace(namespace)
-        token = self.token("operator").read_text().strip()
-        schema = {
-            "type": "struct",
-            "schema-id": 0,
-            "fields": [
-                {"id": at, "name": name, "required": False, "type": kind} for at, (name, kind) in enumerate(_COLUMNS, 1)
-            ],
-        }
-        with httpx.Client(base_url=self.url, timeout=60) as http:
-            caller = Caller(http, bearer(token))
-            for name in ("raw.orders", *TABLES):
-                space, _, last = name.partition(".")
-                caller.make(last, namespace=space, schema=schema)
+        for name in ("raw.orders", *TABLES):
+            self.make_table(name)
         self._fill_source()
         for table in TABLES:
             self.protect(table, contract(table, _MORE[table]))
@@ -359,8 +361,8 @@ class World:
 
 
 @contextlib.contextmanager
-def opened_world(database: str, *, loses_power: bool = True, upstream: str = "") -> Iterator[World]:
-    """A world with this kind of ledger; `upstream` are the lines of an upstream catalog in its configuration.
+def opened_world(database: str, *, loses_power: bool = True, catalog: str = "") -> Iterator[World]:
+    """A world with this kind of ledger; `catalog` are further lines of its configuration, after `[catalog]`.
 
     `loses_power` asks for a disk that can be shut down, where there can be one.
     """
@@ -369,7 +371,7 @@ def opened_world(database: str, *, loses_power: bool = True, upstream: str = "")
         opened_disk(folder) if loses_power else contextlib.nullcontext(FolderDisk(folder)) as disk,
         running_starter(folder, "tests.random_kills.producer") as starter,
     ):
-        world = World(folder, disk, starter, database, upstream)
+        world = World(folder, disk, starter, database, catalog)
         try:
             yield world
         finally:

@@ -73,12 +73,8 @@ class Bucket:
 
     def store_file(self, path: Path) -> Path:
         """Write the same for an embedded Steward: the TOML tables of its `steward.toml`, without credentials."""
-        path.write_text(
-            f'[catalog]\nwarehouse = "{self.root}/warehouse"\nmetadata = "{self.root}/steward/catalog"\n'
-            f'[s3]\nregion = "{REGION}"\nendpoint = "{self.server.endpoint}"\npath_style = true\n'
-            f'[s3.vending]\nproducer_role = "{PRODUCERS}"\nconsumer_role = "{CONSUMERS}"\n'
-            f'sts_endpoint = "{self.server.endpoint}"\nlifetime_seconds = 900\n'
-        )
+        catalog = f'[catalog]\nwarehouse = "{self.root}/warehouse"\nmetadata = "{self.root}/steward/catalog"\n'
+        path.write_text(catalog + self.server.config_lines())
         return path
 
 
@@ -97,6 +93,14 @@ class S3Server:
         if versioned:
             client.put_bucket_versioning(Bucket=name, VersioningConfiguration={"Status": "Enabled"})
         return Bucket(self, name)
+
+    def config_lines(self) -> str:
+        """The TOML tables `[s3]` and `[s3.vending]` of a `steward.toml`, without credentials."""
+        return (
+            f'[s3]\nregion = "{REGION}"\nendpoint = "{self.endpoint}"\npath_style = true\n'
+            f'[s3.vending]\nproducer_role = "{PRODUCERS}"\nconsumer_role = "{CONSUMERS}"\n'
+            f'sts_endpoint = "{self.endpoint}"\nlifetime_seconds = 900\n'
+        )
 
     def lend_to(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Put the Steward's credentials into the environment, where the AWS library looks for them.

@@ -1,0 +1,33 @@
+"""The full product on Spark: SIGKILL of a Spark driver at each fault point that it passes, then the workload again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.random_kills.walk import PRODUCER_POINTS, Walk
+from tests.random_kills.world import opened_world
+from tests.support.spark.session import spark
+
+__all__ = ["spark"]
+pytest.importorskip("pvdm_kernel")
+pytestmark = pytest.mark.long
+# Spark's own code writes the files and commits them. A run that succeeds aborts nothing, and publishes no other branch.
+OF_OTHERS = ("client.after_commit", "client.before_commit", "stager.after_file", "stager.after_temp")
+OF_OTHERS += ("stager.before_sync", "stager.after_remove", "stager.before_remove")
+OF_OTHERS += ("client.after_abort", "client.before_abort", "client.after_publish", "client.before_publish")
+SPARK_POINTS = tuple(name for name in PRODUCER_POINTS if name not in OF_OTHERS)
+
+
+@pytest.fixture(scope="module")
+def walk(spark: object) -> Iterator[Walk]:
+    with opened_world("sqlite", loses_power=False) as world:
+        made = Walk(world, spark)  # type: ignore[arg-type]
+        made.begin()
+        yield made
+
+
+@pytest.mark.parametrize("point", SPARK_POINTS)
+def test_a_spark_driver_killed_at_a_point_leaves_nothing_wrong(walk: Walk, point: str) -> None:
+    assert walk.kill_producer(point) == []
