@@ -131,7 +131,7 @@ def test_pyiceberg_reads_the_intended_rows(walk: Walk) -> None:
     walk.finish(walk.next_work(STEWARDS_TABLE), [])
     token = walk.world.token("consumer").read_text().strip()
     catalog = RestCatalog("lake", uri=f"{walk.world.url}/catalog", token=token)
-    for table in {PRODUCERS_TABLE, STEWARDS_TABLE} & walk.intended.keys():
+    for table in {PRODUCERS_TABLE, STEWARDS_TABLE} & walk.intended.keys():  # the files of the others are elsewhere
         rows = catalog.load_table(table).scan().to_arrow().to_pylist()
         seen = Counter((row["id"], row["day"].isoformat(), row["town"]) for row in rows)
         assert seen == Counter(walk.intended[table])
@@ -158,6 +158,7 @@ def test_each_condition_is_noticed_when_it_does_not_hold(walk: Walk) -> None:
         branch, nonce = find_violations(world, {work.table: rows})
         assert branch == f"{work.table} has the branch {attempt.branch}"
         assert nonce.endswith(f" of {attempt.attempt_id} is RESERVED")
+    with world.client(Role.OPERATOR) as client:
         client.abandon_workload("left", "for the next test")
     assert await_conditions(world, {work.table: rows}, seconds=SETTLE_SECONDS) == []
 
@@ -183,3 +184,4 @@ def test_every_point_was_walked_and_no_kill_violated_a_condition(walk: Walk) -> 
     """Looks at the kills of the tests above, and so fails if it runs alone."""
     summary = walk.summary()
     assert (summary["not_walked"], summary["violations"]) == ([], 0)
+    assert await_conditions(walk.world, walk.intended, seconds=SETTLE_SECONDS) == []

@@ -14,10 +14,8 @@ __all__ = ["spark"]
 pytest.importorskip("pvdm_kernel")
 pytestmark = pytest.mark.long
 # Spark's own code writes the files and commits them. A run that succeeds aborts nothing, and publishes no other branch.
-OF_OTHERS = ("client.after_commit", "client.before_commit", "stager.after_file", "stager.after_temp")
-OF_OTHERS += ("stager.before_sync", "stager.after_remove", "stager.before_remove")
-OF_OTHERS += ("client.after_abort", "client.before_abort", "client.after_publish", "client.before_publish")
-SPARK_POINTS = tuple(name for name in PRODUCER_POINTS if name not in OF_OTHERS)
+OTHERS = {"abort", "commit", "file", "publish", "remove", "sync", "temp"}
+SPARK_POINTS = tuple(name for name in PRODUCER_POINTS if name.rpartition("_")[2] not in OTHERS)
 
 
 @pytest.fixture(scope="module")

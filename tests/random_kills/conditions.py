@@ -31,7 +31,7 @@ from pvdm.model.role import Role
 from tests.random_kills.schedule import Row
 from tests.random_kills.world import World
 
-_LOOK_SECONDS = 0.2
+_LOOK_SECONDS = 0.1
 _FILE_MAX_BYTES = 1_000_000
 _RECEIPT = text(
     "SELECT envelope FROM receipts JOIN statements ON statement_id = receipt_id"
@@ -49,11 +49,14 @@ Intended = Mapping[str, Sequence[Row]]
 def await_conditions(world: World, intended: Intended, *, seconds: float) -> list[str]:
     """Wait until every condition holds, at most so many seconds; returns what does not hold then."""
     ends = time.monotonic() + seconds
-    while found := find_violations(world, intended):
-        if time.monotonic() > ends:
-            break
-        time.sleep(_LOOK_SECONDS)  # the Steward cleans up after the answer to its producer
-    return found
+    while True:
+        with world.client(Role.OPERATOR) as client:
+            while client.jobs() and time.monotonic() < ends:
+                time.sleep(_LOOK_SECONDS)  # the Steward cleans up after its answer to the producer
+        found = find_violations(world, intended)
+        if not found or time.monotonic() > ends:
+            return found
+        time.sleep(_LOOK_SECONDS)
 
 
 def find_violations(world: World, intended: Intended) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -38,10 +38,6 @@ def run_command(words: list[str], order: str) -> None:
     """Run a command of `pvdm` under the order."""
     fault.kill_on_order(Path(order))
     main(words)
-
-
-def _run(url: str, token_file: str, work: Work) -> None:
-    publish(url, token_file, work)
 
 
 def _run_long(url: str, token_file: str, work: Work) -> None:
@@ -103,8 +99,8 @@ def wrong_rows(work: Work) -> Sequence[Row]:
 
 
 BRANCH = "staged"
-_WAYS = {
-    "run": _run,
+_WAYS: dict[str, Callable[[str, str, Work], object]] = {
+    "run": publish,
     "run long": _run_long,
     "spark": _run_on_spark,
     "fail": _fail,

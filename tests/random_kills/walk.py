@@ -177,18 +177,14 @@ class Walk:
             raise AssertionError(why)
 
     def finish(self, work: Work, found: list[str], way: str = "run") -> None:
-        """Run the workload again until it is published, and check every condition."""
+        """Run the workload again until it is published, and check every condition for its table."""
         for _ in range(RERUNS_MAX):
             outcome = self._rerun(work, way)
             if outcome["outcome"] == "COMMITTED":
                 break
         else:
             found.append(f"{work.workload_id} is not published: {outcome}")
-        self.check(found)
-
-    def check(self, found: list[str]) -> None:
-        """Check every condition for the tables of this walk."""
-        found += await_conditions(self.world, self.intended, seconds=SETTLE_SECONDS)
+        found += await_conditions(self.world, {work.table: self.intended[work.table]}, seconds=SETTLE_SECONDS)
 
     def _replace_steward(self, found: list[str], next_point: str | None = None) -> None:
         assert self.world.steward is not None

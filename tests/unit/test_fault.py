@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -93,6 +94,20 @@ def test_an_armed_point_ends_the_process_without_clean_up() -> None:
     )
     process = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
     assert (process.returncode, process.stdout) == (fault.EXIT_CODE, "")
+
+
+def test_a_process_ends_by_sigkill_at_the_ordered_point_only_and_removes_the_order(tmp_path: Path) -> None:
+    order = tmp_path / "order"
+    program = (
+        "from pathlib import Path\nfrom pvdm.fault import point\nfrom tests.support import fault\n"
+        f"order = Path({str(order)!r})\n"
+        "fault.kill_on_order(order)\n"
+        f"point({NAME!r})\norder.write_text({NAME!r})\n"
+        f"point('ledger.after_commit')\nprint('still here', flush=True)\npoint({NAME!r})\nprint('too late')\n"
+    )
+    process = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (process.returncode, process.stdout) == (-signal.SIGKILL, "still here\n")
+    assert not order.exists()
 
 
 def test_a_point_acts_after_the_given_passes() -> None:
