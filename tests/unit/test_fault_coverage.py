@@ -44,6 +44,7 @@ IN_CALLER = "the caller has the points: "
 WITHOUT_POINTS = {
     "catalog.purge": "a purge deletes files of a dropped table that was never protected, and reports what is left",
     "cli": COMMANDS,
+    "client.audit:AuditCalls.report_audit": REQUEST,
     "client.calls:new_post": "builds a request; the functions that send it have points",
     "client.steward": REQUEST,
     "client.table:_create": REQUEST,

@@ -41,7 +41,7 @@ def test_the_event_of_a_publication_can_be_read(shop: Shop) -> None:
 def test_events_are_found_by_the_name_of_a_token_and_by_an_id(shop: Shop) -> None:
     by_name = read_events(shop, "nightly_50%")
     assert by_name
-    assert {event.subject for event in by_name} == {"tokens", "leases"}
+    assert {event.subject for event in by_name} == {"tokens", "leases", "attempts"}
     assert all("nightly_50%" in dict(event.new or ()).values() for event in by_name)
     by_workload = read_events(shop, "orders-1")
     assert {"workloads", "attempts"} <= {event.subject for event in by_workload}

@@ -290,7 +290,9 @@ def test_an_upstream_that_refuses_connections_ends_the_run_with_7(
         shop.protect(contract("up.orders"))
         terminal = terminal_of(shop)
         with fault_at(moment, jobs, there.server.stop):
-            assert terminal.run("up.orders") == (7, "upstream_unavailable")
+            code, reason = terminal.run("up.orders")
+            # A request that was under way when the server stopped may have reached it.
+            assert (code, reason) in {(7, "upstream_unavailable"), (7, "upstream_unknown")}
         if state is not None:
             assert state in terminal.status("up.orders")
         stand, port = there.stand, int(there.server.url.rpartition(":")[2])
