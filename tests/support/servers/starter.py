@@ -137,6 +137,9 @@ def _main(descriptor: int, *preload: str) -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # this process does not wait for its children
     for name in ("pvdm.cli.steward.steward", "pvdm.steward.server", *preload):
         importlib.import_module(name)
+    for name in ("pandas", "pvdm_kernel"):  # PyArrow and the Steward import them at their first use, if they are there
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
     with socket.socket(fileno=descriptor) as control:
         while message := control.recv(_MESSAGE_MAX_BYTES):
             child = os.fork()
