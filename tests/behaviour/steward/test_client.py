@@ -79,6 +79,17 @@ ENVELOPE = b'{"payload":"","payloadType":"application/vnd.in-toto+json","signatu
 UUID = "0188c1f0-1111-7222-8333-944445555666"
 
 
+def audit_calls(client: StewardClient) -> tuple[Callable[[], object], ...]:
+    """One call of each method of an auditor."""
+    return (
+        lambda: client.audit("sales.orders"),
+        lambda: client.audit_receipts("sales.orders", size=1),
+        lambda: client.audit_statements("sales.orders", [HEX32], size=1),
+        lambda: client.audit_file("sales.orders", 1),
+        lambda: client.report_audit("sales.orders", ["audit_receipt_missing"], 1),
+    )
+
+
 def every_call(client: StewardClient) -> tuple[Callable[[], object], ...]:
     """One call of each method."""
     return (
@@ -134,11 +145,7 @@ def every_call(client: StewardClient) -> tuple[Callable[[], object], ...]:
         lambda: client.submit_migration(ENVELOPE),
         client.lost_claims,
         lambda: client.submit_claim_release(ENVELOPE),
-        lambda: client.audit("sales.orders"),
-        lambda: client.audit_receipts("sales.orders", size=1),
-        lambda: client.audit_statements("sales.orders", [HEX32], size=1),
-        lambda: client.audit_file("sales.orders", 1),
-        lambda: client.report_audit("sales.orders", ["audit_receipt_missing"], 1),
+        *audit_calls(client),
         lambda: client.challenge(
             nonce=HEX16, catalog="c", table_uuid=UUID, snapshot_id=1, mode="stored", fingerprints={}
         ),
