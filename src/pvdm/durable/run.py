@@ -244,13 +244,14 @@ class Run:
 
     def _try_chunk(self, chunk: ChunkView, reason: str) -> AttemptView:
         """Stage the chunk in a new attempt, and wait for its end."""
-        self._require_time()
-        with self._lock:
-            self._settings.segment.require_room(self._staged)
-            self._settings.get_stager()  # first, so that no attempt is opened that cannot be staged
-            self._staged += 1
-            self._staging.add(chunk.chunk_id)
+        self._staging.add(chunk.chunk_id)  # before the check, so that an interrupted run waits for the roll-back
         try:
+            self._require_time()
+            with self._lock:
+                self._settings.segment.require_room(self._staged)
+                self._settings.get_stager()  # first, so that no attempt is opened that cannot be staged
+                self._staged += 1
+            self._require_time()  # again, since Spark takes long to start
             lease = self._hold_lease()
             opened = self._client.next_attempt(self._workload.workload_id, chunk.chunk_id, reason, lease.lease_number)
             self._attempts[chunk.chunk_id] = opened

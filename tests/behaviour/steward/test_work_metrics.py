@@ -198,7 +198,7 @@ def test_metrics_of_a_ledger_on_postgresql_are_read(tmp_path: Path, postgresql: 
     assert values(found, "attempts_ended_total", state="ROLLED_BACK", verdict="none") == [1]
 
 
-def test_each_query_of_the_metrics_reads_an_index(steward: Served) -> None:
+def test_each_query_of_the_metrics_and_the_search_for_live_attempts_read_an_index(steward: Served) -> None:
     ledger = steward.stand.notary.ledger
 
     def fill(unit: Unit) -> None:
@@ -212,6 +212,7 @@ def test_each_query_of_the_metrics_reads_an_index(steward: Served) -> None:
         statistics.count_live_attempts(unit)
         statistics.count_live_leases(unit, 0)
         statistics.list_without_progress(unit, CRASH_LOOP_LEASES)
+        attempts.list_live(unit)
     assert len(plans) > 4
     scans = [line for plan in plans for line in plan if line.startswith("SCAN") and "INDEX" not in line]
     assert scans == []

@@ -27,6 +27,7 @@ class JobTasks:
     verify: Callable[[str], None] = lambda _: None
     publish: Callable[[Sequence[str]], None] = lambda _: None
     settle: Callable[[], None] = lambda: None
+    plan: Callable[[str], None] = lambda _: None
     changed_attempts: list[str] = field(default_factory=list)
 
     def jobs(self, *, threads: int, **options: float) -> Jobs:
@@ -50,6 +51,7 @@ class JobTasks:
 
     def _plan(self, workload_id: str) -> None:
         self.calls_made.append(("plan", workload_id))
+        self.plan(workload_id)
 
     def _settle(self) -> None:
         self.calls_made.append(("settle", None))

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from sqlalchemy import Select, func, select
+from sqlalchemy import Select, func, select, text
 
 from pvdm.errors import Code, PvdmError
 from pvdm.ledger import ids
 from pvdm.ledger.connection import record_from, record_if_found
-from pvdm.ledger.schema.work import NoncePurpose, attempts, published
+from pvdm.ledger.schema.work import ATTEMPT_IS_LIVE, NoncePurpose, attempts, published
 from pvdm.ledger.schema.work import workloads as workload_table
 from pvdm.ledger.unit import Unit, where_given
 from pvdm.ledger.work import announced, chunks, leases, nonces, workloads
@@ -106,7 +106,7 @@ def list_by_chunks(unit: Unit, workload_id: str, chunk_ids: Sequence[str]) -> di
 
 def list_live(unit: Unit, workload_id: str | None = None) -> list[Attempt]:
     """Every attempt that has not ended; of one workload, or of all. At its start the Steward continues them."""
-    live = select(attempts).where(attempts.c.state.in_(ATTEMPT.live()))
+    live = select(attempts).where(text(ATTEMPT_IS_LIVE))  # as in the index of live attempts
     wanted = where_given(live, (attempts.c.workload_id, workload_id))
     return unit.records(Attempt, wanted.order_by(attempts.c.at_micros))
 

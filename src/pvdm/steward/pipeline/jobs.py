@@ -212,6 +212,9 @@ class Jobs:
             while not self._stopping:
                 now = time.monotonic()
                 waiting = [job for job in self._jobs.values() if job.state in (JobState.QUEUED, JobState.WAITING)]
+                if any(job.kind is JobKind.PLAN and job.state is JobState.RUNNING for job in self._jobs.values()):
+                    # A plan may take long. One at a time leaves the other threads to verification and publication.
+                    waiting = [job for job in waiting if job.kind is not JobKind.PLAN]
                 first = min(waiting, key=lambda job: (job.due, job.position), default=None)
                 if first is not None and first.due <= now:
                     first.state, first.tries = JobState.RUNNING, first.tries + 1
