@@ -9,6 +9,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,7 @@ import pytest
 
 import pvdm
 from pvdm.errors import PvdmError
-from pvdm.lake.spark import ICEBERG_RUNTIME
+from pvdm.lake.spark import ICEBERG_RUNTIME, running_session
 from pvdm.model.role import Role
 from pvdm.steward import access
 from pvdm.steward.embedded.embedded import EmbeddedSteward
@@ -175,3 +176,8 @@ def run(arguments: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
     )
     assert done.returncode == 0, done.stderr[-3_000:]
     return done
+
+
+def test_a_thread_that_has_not_used_spark_sees_the_running_session(spark: SparkSession) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(running_session).result() is not None

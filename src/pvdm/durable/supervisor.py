@@ -34,7 +34,10 @@ _WAIT_LONGEST_SECONDS: Final = 60.0
 _POLL_SECONDS: Final = 0.2
 
 RunSegment: TypeAlias = Callable[[int, float], Outcome]
-"""Works on the workload for so many seconds. Runs in another process, so it can be pickled. Segments count from 1."""
+"""Works on the workload until a time by `elapsed_seconds`, which every process of the host shares.
+
+It runs in another process, so it can be pickled. Segments count from 1.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +93,7 @@ class Supervisor:
         context = multiprocessing.get_context("spawn")
         receiving, sending = context.Pipe(duplex=False)
         ends_at = elapsed_seconds() + self._timeout
-        arguments = (sending, self._run_segment, number, self._timeout)
+        arguments = (sending, self._run_segment, number, ends_at)
         process = context.Process(target=_run_in_process, args=arguments, name=f"pvdm segment {number}")
         with receiving:
             process.start()
@@ -151,13 +154,13 @@ def _exit_text(exit_code: int | None) -> str:
     return f"its process was ended by {signal.Signals(-exit_code).name}"
 
 
-def _run_in_process(sending: Connection, run_segment: RunSegment, number: int, seconds: float) -> None:
+def _run_in_process(sending: Connection, run_segment: RunSegment, number: int, ends_at: float) -> None:
     """The main function of a segment's process."""
     os.setsid()  # a Ctrl-C in the terminal reaches the supervisor only, which then ends the segment in order
     threading.Thread(target=_end_with_parent, name="pvdm supervisor watch", daemon=True).start()
     result: Result
     try:
-        result = run_segment(number, seconds)
+        result = run_segment(number, ends_at)
     except PvdmError as error:
         result = error
     sending.send(result)

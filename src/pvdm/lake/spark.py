@@ -119,12 +119,16 @@ def spark_session(
 
 
 def running_session() -> SparkSession | None:
-    """The active Spark session, or None."""
+    """The Spark session that runs in this process, or None. Each thread sees it, also one that has not used it yet."""
     try:
+        from pyspark.errors import PySparkRuntimeError
         from pyspark.sql import SparkSession
     except ImportError:
         return None
-    return SparkSession.getActiveSession()
+    try:
+        return SparkSession.active()
+    except PySparkRuntimeError:
+        return None
 
 
 def is_remote(spark: SparkSession) -> bool:

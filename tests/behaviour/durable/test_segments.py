@@ -25,7 +25,7 @@ from tests.support.waiting import eventually
 
 # A module of jobs. It counts its calls in files of the folder where the command runs.
 JOBS = """
-import datetime, json, os, pathlib, signal, time
+import datetime, json, multiprocessing, os, pathlib, signal, time
 import pyarrow as pa
 import pvdm
 
@@ -61,6 +61,9 @@ def slow_at_first(_spark, chunk):
     if is_first_call(chunk):
         time.sleep(600)
     return rows_of(chunk)
+
+if multiprocessing.parent_process() is not None and pathlib.Path("slow-start").exists():
+    time.sleep(5)  # as a segment whose process and job take long to start
 
 def deaf_at_first(_spark, chunk):
     # The process hangs so that its own clock cannot end it either.
@@ -149,6 +152,7 @@ def test_segments_that_die_without_progress_stop_the_run_and_a_later_one_continu
 
 
 def test_a_chunk_that_outlives_its_segment_is_rolled_back_and_staged_in_the_next_one(shop: Shop, folder: Path) -> None:
+    (folder / "slow-start").touch()  # what this takes is a part of the segment's time
     table = shop.target("outlived")
     code, document = run(shop, table, "slow_at_first", "--rollback-threshold", "6s", timeout="16s")
     assert (code, calls(folder)) == (0, {"all": 2})

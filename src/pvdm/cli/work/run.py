@@ -95,7 +95,7 @@ def resume(*, workload_id: str, max_chunks: int | None, segment: SegmentTimes, j
       until pvdm resume backfill-1 --max-chunks 1; do [ $? = 4 ] || break; done
     """
     one = SegmentOfCommand(workload_id, service, job, segment, wants_json(), max_chunks)
-    finish(one.run(segment.timeout_seconds))
+    finish(one.run(segment.end_from_now()))
 
 
 @command("publish")

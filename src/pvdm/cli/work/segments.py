@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from pvdm.durable.outcome import Outcome
 
 
+_LEAST_SECONDS = 0.1
+
+
 @dataclass(frozen=True, slots=True)
 class SegmentTimes:
     """How long a segment lives, and how long before its end it stops; in microseconds."""
@@ -29,6 +32,13 @@ class SegmentTimes:
     def timeout_seconds(self) -> float | None:
         """How long a segment lives; None without a limit."""
         return seconds_of(self.segment_timeout)
+
+    def end_from_now(self) -> float | None:
+        """When a segment that begins now ends, by `elapsed_seconds`. Raises if the times do not fit together."""
+        from pvdm.durable.segment import Segment, elapsed_seconds
+
+        Segment.start(self.timeout_seconds, seconds_of(self.rollback_threshold))
+        return None if self.timeout_seconds is None else elapsed_seconds() + self.timeout_seconds
 
 
 segment_options = option_group(
@@ -65,20 +75,25 @@ class SegmentOfCommand:
     json: bool
     max_chunks: int | None = None
 
-    def __call__(self, number: int, seconds: float) -> Outcome:
+    def __call__(self, number: int, ends_at: float) -> Outcome:
         """Run the segment with this number. Only the first one may end the lease of another run."""
         first = number == 1
-        return (self if first else replace(self, job=replace(self.job, take_over=False))).run(seconds)
+        return (self if first else replace(self, job=replace(self.job, take_over=False))).run(ends_at)
 
-    def run(self, seconds: float | None) -> Outcome:
-        """Continue the workload for so many seconds, or without a limit."""
+    def run(self, ends_at: float | None) -> Outcome:
+        """Continue the workload until this time by `elapsed_seconds`, or without a limit."""
+        from pvdm.durable.segment import elapsed_seconds
+
         with job_output(json=self.json):
             build = self.job.load_build()
+            # The start of the process and the import of the job took a part of the segment's time.
+            seconds = None if ends_at is None else max(_LEAST_SECONDS, ends_at - elapsed_seconds())
+            threshold = seconds_of(self.times.rollback_threshold)
             opened = open_coordinator(
                 self.service,
                 self.job,
                 segment_timeout=seconds,
-                rollback_threshold=seconds_of(self.times.rollback_threshold),
+                rollback_threshold=threshold if threshold is None or seconds is None else min(threshold, 0.9 * seconds),
                 max_chunks=self.max_chunks,
                 shows_progress=not self.json,
             )
@@ -98,11 +113,10 @@ def run_in_segments(
 ) -> Outcome:
     """Open the workload, and run it in processes that each live for the time of a segment."""
     from pvdm.durable.outcome import ignore_progress, planning_watch
-    from pvdm.durable.segment import Segment
     from pvdm.durable.supervisor import Supervisor
 
     seconds = times.timeout_seconds or 0.0
-    Segment.start(seconds, seconds_of(times.rollback_threshold))  # raises if the times do not fit together
+    times.end_from_now()  # raises if the times do not fit together
     job.load_build()  # as early, so that a misspelled name is not reported five times
     with service.connect() as client:
         patient = client.with_patience()
