@@ -84,7 +84,7 @@ def test_a_gap_id_that_is_not_whole_is_a_usage_error(pvdm: Run, given: str) -> N
 def reports(audited: Audited) -> list[Event]:
     """The reports of auditors in the step log."""
     with audited.scene.notary.ledger.read() as unit:
-        return [each for each in events.page(unit) if each.kind == "audit_reported"]
+        return [each for each in events.page(unit) if each.kind == "violations_reported"]
 
 
 def test_a_violation_is_reported_to_the_steward_on_request(audited: Audited, pvdm: Run) -> None:

@@ -165,7 +165,7 @@ def test_a_chunk_that_outlives_its_segment_is_rolled_back_and_staged_in_the_next
 
 def test_a_segment_that_hangs_is_killed_at_its_end(shop: Shop, folder: Path) -> None:
     table = shop.target("deaf")
-    code, _ = run(shop, table, "deaf_at_first", timeout="12s")
+    code, _ = run(shop, table, "deaf_at_first", timeout="25s")
     assert (code, calls(folder)) == (0, {"all": 2})
     assert shop.visible_rows(table) == sorted(ROWS, key=repr)
     assert nothing_is_left(shop, table)

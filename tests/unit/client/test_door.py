@@ -48,7 +48,7 @@ def test_connecting_loads_the_client_but_no_code_of_the_steward() -> None:
     found = loaded_after("import pvdm; pvdm.Steward.connect('https://steward.example', 'pvdm_x')")
     assert "httpx" in found
     packages = {name.split(".")[1] for name in found if name.startswith("pvdm.")}
-    assert packages == {"api", "client", "errors", "model", "version"}
+    assert packages == {"api", "client", "errors", "fault", "model", "version"}
 
 
 def test_creating_a_steward_directly_is_refused() -> None:

@@ -125,7 +125,7 @@ class Audits:
                 "codes": found,
                 "violations": violations,
             }
-            events.note(unit, "audit_reported", "tables", row.table_id, event)
+            events.note(unit, "violations_reported", "tables", row.table_id, event)
             self._on_report(unit, notice)
 
         self._ledger.transact(work, at_micros=self._clock.now_micros())
