@@ -124,7 +124,7 @@ def rows_of(days: int) -> list[Row]:
 @pytest.mark.parametrize(
     # On a busy machine a Spark driver may need half a minute for its first chunk, so the short test has more time.
     ("days", "kills", "segment_timeout"),
-    [(6, 2, "90s"), pytest.param(24, 10, "30s", marks=pytest.mark.long)],
+    [(6, 1, "90s"), pytest.param(24, 10, "30s", marks=pytest.mark.long)],
 )
 def test_each_chunk_is_written_once(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], days: int, kills: int, segment_timeout: str

@@ -105,7 +105,9 @@ def test_the_caller_sees_the_progress_of_a_plan_and_then_the_workload(line: Line
         opening = Opening(client)
         for read in range(3):
             assert eventually(partial(opening.has_read, read))
-            assert reason_of(lambda: client.workload("run-1")) == "workload_unknown"  # nothing can be staged yet
+            with pytest.raises(InputError, match=f"{read} of 3 source files are read") as caught:
+                client.workload("run-1")
+            assert caught.value.reason == "workload_unknown"  # nothing can be staged yet
             reads.allow(1)
         opening.join(WAIT)
         assert opening.error is None

@@ -18,7 +18,7 @@ from pvdm.ledger.ids import REASON_MAX_CHARACTERS
 from pvdm.ledger.record import proofs, protections, restores, statements
 from pvdm.ledger.record.restores import UsedChunk
 from pvdm.ledger.record.tokens import EVERY_DOMAIN, Grant, require_domain
-from pvdm.ledger.work import attempts, chunks, workloads
+from pvdm.ledger.work import attempts, chunks, plannings, workloads
 from pvdm.ledger.work.attempts import Attempt
 from pvdm.ledger.work.chunks import ChunkPublication
 from pvdm.ledger.work.plannings import Planning
@@ -88,6 +88,7 @@ def get_workload(unit: Unit, grant: Grant, workload_id: str) -> Workload:
     found = workloads.find(unit, workload_id)
     if found is None:
         _require_unused_id(unit, grant, workload_id)
+        _require_no_planning(unit, grant, workload_id)
         found = workloads.get(unit, workload_id)  # raises `workload_unknown`
     require_domain(grant, found.opening.domain)
     require_not_published_since(unit, found)
@@ -115,6 +116,17 @@ def _require_unused_id(unit: Unit, grant: Grant, workload_id: str) -> None:
         described.append(_describe_chunk(table, each))
     if described:
         raise restores.used_workload_error(workload_id, list_first(described))
+
+
+def _require_no_planning(unit: Unit, grant: Grant, workload_id: str) -> None:
+    """Raise `workload_unknown` with the progress of the workload's plan, if a job is making one."""
+    planning = plannings.find(unit, workload_id)
+    if planning is None or planning.error is not None:
+        return
+    require_domain(grant, planning.opening.domain)
+    got = f"a plan in the making, for which {planning.files_read} of {planning.files} source files are read"
+    hint = "the workload is opened when its plan is made; `pvdm run` waits for it, and `pvdm status` lists the job"
+    raise Code.RECORD_UNKNOWN(reason="workload_unknown", expected="an open workload", got=got, hint=hint)
 
 
 def _describe_chunk(table: TableRef, each: UsedChunk | ChunkPublication) -> str:
