@@ -8,21 +8,18 @@ import json
 import os
 import shutil
 import signal
-import ssl
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-import httpx._transports.default
 import pytest
-from httpx._config import DEFAULT_TIMEOUT_CONFIG, create_ssl_context
+from httpx._config import DEFAULT_TIMEOUT_CONFIG
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
 from pvdm.digest import Engine, kernel_engine, reference_engine
 from pvdm.errors import UnavailableError
 from pvdm.lake.stores import circuit_breaker
-from pvdm.ledger import engine as ledger_engine
 from tests.support.ledger.databases import (
     ledger,
     ledger_url,
@@ -34,7 +31,7 @@ from tests.support.ledger.databases import (
     scratch,
     shared_ledger,
 )
-from tests.support.ledger.shared_statements import create_engine_with_shared_statements
+from tests.support.process_wide import share_in_process
 from tests.support.services import SHORT_LIVED
 
 __all__ = [
@@ -64,25 +61,12 @@ ANSWER_SECONDS = 60.0
 """How long tests wait for an answer where they say nothing of it: a busy machine needs more than httpx's five."""
 
 
-@functools.cache
-def _default_tls(trust_env: bool, _file: str | None, _folder: str | None) -> ssl.SSLContext:
-    return create_ssl_context(trust_env=trust_env)
-
-
-def _tls_context(verify: Any = True, cert: Any = None, trust_env: bool = True) -> ssl.SSLContext:
-    """Read the authorities that everybody trusts once: httpx does so for every client, of plain HTTP too."""
-    if verify is True and cert is None:
-        return _default_tls(trust_env, os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR"))
-    return create_ssl_context(verify=verify, cert=cert, trust_env=trust_env)
-
-
 def pytest_configure(config: pytest.Config) -> None:
     # A shell that starts the tests in the background has them ignore Ctrl-C, and their children too.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for each in ("connect", "read", "write", "pool"):
         setattr(DEFAULT_TIMEOUT_CONFIG, each, ANSWER_SECONDS)
-    httpx._transports.default.create_ssl_context = _tls_context  # type: ignore[attr-defined]
-    ledger_engine.create_engine = create_engine_with_shared_statements  # type: ignore[attr-defined]
+    share_in_process()
     if (memory := memory_file_system()) is not None and shutil.disk_usage(memory).free >= MEMORY_BYTES:
         # Ledgers and logs wait for the disk at every step; what the tests are about is not how long it takes.
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(memory))

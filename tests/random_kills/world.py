@@ -369,7 +369,7 @@ def opened_world(database: str, *, loses_power: bool = True, catalog: str = "") 
     with (
         short_folder() as folder,
         opened_disk(folder) if loses_power else contextlib.nullcontext(FolderDisk(folder)) as disk,
-        running_starter(folder, "tests.random_kills.killing") as starter,
+        running_starter(folder, "tests.support.servers.warm", "tests.random_kills.killing") as starter,
     ):
         world = World(folder, disk, starter, database, catalog)
         try:

@@ -1,0 +1,30 @@
+"""Publishes one workload when it is imported, so that the processes forked later need not prepare the same again.
+
+They share modules, compiled SQL statements, validators of requests, and the trusted authorities of TLS.
+"""
+
+from __future__ import annotations
+
+import gc
+import threading
+
+from pvdm import Coordinator
+from tests.support.ledger.databases import memory_folder
+from tests.support.process_wide import share_in_process
+from tests.support.steward.shop import ROWS, shop_at, table_of
+
+
+def publish_once() -> None:
+    """Publish a workload with an embedded Steward. Its threads have ended when this returns: a fork would lose them."""
+    with memory_folder() as folder, shop_at(folder) as shop:
+        table = shop.target("warm")
+        with shop.client() as client, Coordinator(client) as coordinator:
+            outcome = coordinator.execute_workload("warm-1", lambda *_: table_of(ROWS), table=table)
+    assert outcome.name == "COMMITTED", outcome
+    assert threading.active_count() == 1, threading.enumerate()
+
+
+share_in_process()
+publish_once()
+gc.collect()
+gc.freeze()
