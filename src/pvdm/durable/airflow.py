@@ -14,7 +14,7 @@ from pvdm.client import StewardClient
 from pvdm.durable.coordinator import Coordinator
 from pvdm.durable.job import load_job
 from pvdm.durable.outcome import Committed, Outcome
-from pvdm.durable.progress import end_text, may_continue
+from pvdm.durable.progress import end_text, may_be_repeated
 from pvdm.errors import PvdmError
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ class WorkloadOperator(BaseOperator):  # type: ignore[misc]
 
 def _airflow_error(result: Outcome | PvdmError) -> Exception:
     """An error that Airflow retries if a repetition continues the workload; else one that it does not."""
-    error: Exception = (AirflowException if may_continue(result) else AirflowFailException)(end_text(result))
+    error: Exception = (AirflowException if may_be_repeated(result) else AirflowFailException)(end_text(result))
     return error
 
 

@@ -22,10 +22,12 @@ from pvdm.durable.progress import (
     Progress,
     count_handed_in,
     end_text,
+    may_be_repeated,
     may_continue,
     waits_for_steward,
 )
-from pvdm.errors import PvdmError
+from pvdm.errors import Code, PvdmError
+from pvdm.model.states import LEASE_SECONDS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -114,8 +116,9 @@ def _pause_after(failures: int) -> Duration:
 
 def _retry(error: Exception, attempt: int) -> RetryDecision:
     """Repeat a step only if nothing has to change for it, such as while the Steward cannot be reached."""
-    if isinstance(error, PvdmError) and may_continue(error) and attempt < FAILURES_MAX:
-        return RetryDecision.retry(_pause_after(attempt))
+    if isinstance(error, PvdmError) and may_be_repeated(error) and attempt < FAILURES_MAX:
+        is_leased = error.code == Code.WORKLOAD_LEASED  # perhaps by an invocation that was killed
+        return RetryDecision.retry(Duration.from_seconds(LEASE_SECONDS) if is_leased else _pause_after(attempt))
     return RetryDecision.no_retry()
 
 

@@ -47,6 +47,12 @@ def may_continue(result: Result) -> bool:
     return isinstance(result, (UnavailableError, StateUnknownError))
 
 
+def may_be_repeated(result: Result) -> bool:
+    """Whether a scheduler may repeat the call: also while a lease is live, which a killed run leaves for a while."""
+    error = result.error if isinstance(result, RolledBack) else result
+    return may_continue(result) or (isinstance(error, PvdmError) and error.code == Code.WORKLOAD_LEASED)
+
+
 def waits_for_steward(result: Result) -> bool:
     """Whether the segment ended while the Steward verified or published what was handed in."""
     return isinstance(result, RolledBack) and any(each.state in WITH_STEWARD for each in result.chunks)

@@ -29,7 +29,7 @@ from pvdm.durable.outcome import (
 )
 from pvdm.durable.parallel import WorkThreads
 from pvdm.durable.segment import Segment
-from pvdm.errors import Code, ConflictError, PvdmError, RolledBackError
+from pvdm.errors import Code, ConflictError, PvdmError, RolledBackError, StateUnknownError, UnavailableError
 from pvdm.model.contract import BoundContract
 from pvdm.model.statements.core import Operation
 from pvdm.model.states import LEASE_SECONDS, ROLLED_BACK_MAX, WITH_STEWARD, AttemptState, WorkloadState, needs_reason
@@ -255,9 +255,7 @@ class Run:
             lease = self._hold_lease()
             opened = self._client.next_attempt(self._workload.workload_id, chunk.chunk_id, reason, lease.lease_number)
             self._attempts[chunk.chunk_id] = opened
-            self._report(chunk, Activity.STAGING, opened, note=self._source_note())
-            self._stage(chunk, opened)
-            handed_in = self._hand_over(chunk, opened)
+            handed_in = self._stage_and_hand_in(chunk, opened)
         finally:
             self._staging.discard(chunk.chunk_id)
         return self._await_attempt(chunk, handed_in)
@@ -269,34 +267,42 @@ class Run:
             self._source_noted = True
         return None if moved is None else str(moved)
 
-    def _stage(self, chunk: ChunkView, attempt: AttemptView) -> None:
-        """Stage the rows on the branch; after an error the attempt is aborted."""
+    def _stage_and_hand_in(self, chunk: ChunkView, attempt: AttemptView) -> AttemptView:
+        """Stage the rows and hand the attempt in. After an error it is aborted, unless it may have been handed in."""
         try:
-            attempt_token = self._client.attempt_token(attempt.attempt_id)
-            destination = Destination(
-                steward_url=self._client.url,
-                table=self._table,
-                branch=attempt.branch,
-                prefix=attempt.prefix,
-                workload_id=attempt.workload_id,
-                chunk_id=attempt.chunk_id,
-                attempt_id=attempt.attempt_id,
-                token=attempt_token.token,
-                operation=self._bound.contract.boundary.operation,
-                partition=self._bound.partition,
-            )
-            settings, stager = self._settings, self._settings.get_stager()
-            chunk_for_job = Chunk.of(self._workload, chunk, settings.source)
-            run_watched(
-                lambda: stager.stage(lambda: settings.make_rows(chunk_for_job), destination),
-                cancel=lambda: stager.cancel(destination),
-                check=self._require_time_and_lease,
-            )
+            self._report(chunk, Activity.STAGING, attempt, note=self._source_note())
+        except BaseException as error:
+            self._abort_after(chunk, attempt, error)
+            raise
+        try:
+            self._stage(chunk, attempt)
         except BaseException as error:
             failure = self._abort_after(chunk, attempt, error)
             if failure is error:
                 raise
             raise failure from error
+        return self._hand_over(chunk, attempt)
+
+    def _stage(self, chunk: ChunkView, attempt: AttemptView) -> None:
+        destination = Destination(
+            steward_url=self._client.url,
+            table=self._table,
+            branch=attempt.branch,
+            prefix=attempt.prefix,
+            workload_id=attempt.workload_id,
+            chunk_id=attempt.chunk_id,
+            attempt_id=attempt.attempt_id,
+            token=self._client.attempt_token(attempt.attempt_id).token,
+            operation=self._bound.contract.boundary.operation,
+            partition=self._bound.partition,
+        )
+        settings, stager = self._settings, self._settings.get_stager()
+        chunk_for_job = Chunk.of(self._workload, chunk, settings.source)
+        run_watched(
+            lambda: stager.stage(lambda: settings.make_rows(chunk_for_job), destination),
+            cancel=lambda: stager.cancel(destination),
+            check=self._require_time_and_lease,
+        )
 
     def _require_time(self) -> None:
         """Raise if the run is interrupted, or its segment has to stop."""
@@ -357,8 +363,11 @@ class Run:
     def _hand_over(self, chunk: ChunkView, attempt: AttemptView) -> AttemptView:
         try:
             return self._client.staged(attempt.attempt_id)
-        except ConflictError as error:
+        except (StateUnknownError, UnavailableError):
+            raise  # the Steward may have it
+        except PvdmError as error:
             if error.code != Code.ATTEMPT_MOVED:
+                self._abort_after(chunk, attempt, error)
                 raise
             attempt = self._client.attempt(attempt.attempt_id)
             self._attempts[chunk.chunk_id] = attempt

@@ -14,6 +14,7 @@ from aws_durable_execution_sdk_python.lambda_service import InvocationStatus
 from aws_durable_execution_sdk_python_testing.runner import DurableFunctionTestResult, DurableFunctionTestRunner
 
 from pvdm import Chunk, Coordinator
+from pvdm.api.leases import LeaseRequest
 from pvdm.durable import aws, segment
 from pvdm.durable.aws import run_workload
 from pvdm.durable.progress import FAILURES_MAX
@@ -135,6 +136,27 @@ def test_a_step_is_repeated_while_the_steward_cannot_be_reached(shop: Shop, monk
     monkeypatch.setattr(Coordinator, "resume_workload", fail_twice)
     result, _ = execute(shop, table, lambda _spark, chunk: rows_of(chunk))
     assert (result.status, len(calls), steps_of(result)) == (InvocationStatus.SUCCEEDED, 3, ["segment 1"])
+
+
+def test_a_step_is_repeated_while_the_lease_of_a_killed_invocation_is_live(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, calls, killed = shop.target("killed"), list[str](), "11" * 16
+    monkeypatch.setattr(aws, "LEASE_SECONDS", 1)  # how long a step waits for the lease's end
+    with shop.client() as client:
+        client.open_workload("run-1" + table, table, {})
+        lease = client.acquire_lease("run-1" + table, LeaseRequest(run_id=killed, runner="a killed invocation"))
+        resume = Coordinator.resume_workload
+
+        def resume_after_expiry(self: Coordinator, workload_id: str, build: Any = None) -> Any:
+            calls.append(workload_id)
+            if len(calls) == 2:
+                client.release_lease(workload_id, killed, lease.lease_number)  # as if it had expired
+            return resume(self, workload_id, build)
+
+        monkeypatch.setattr(Coordinator, "resume_workload", resume_after_expiry)
+        result, _ = execute(shop, table, lambda _spark, chunk: rows_of(chunk))
+    assert (result.status, len(calls), steps_of(result)) == (InvocationStatus.SUCCEEDED, 2, ["segment 1"])
 
 
 def test_a_step_is_not_repeated_after_an_error_of_the_call(shop: Shop) -> None:

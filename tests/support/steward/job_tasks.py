@@ -32,7 +32,7 @@ class JobTasks:
 
     def jobs(self, *, threads: int, **options: float) -> Jobs:
         """The Steward's jobs with these tasks."""
-        tasks = Tasks(self._verify, self._publish, self._dispose, self._settle, self._plan)
+        tasks = Tasks(self._verify, self._publish, self._dispose, self._settle, self._plan, lambda: None)
         notary = self.stand.notary
         return Jobs(
             notary.ledger, notary.clock, tasks, changed=self.changed_attempts.append, threads=threads, **options

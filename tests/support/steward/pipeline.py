@@ -106,7 +106,7 @@ class Line:
         role = Role.OPERATOR if branch == "main" else Role.PRODUCER
         with self.client(role, "*") as client:
             to = self._destination(table, branch, location, "none", "none", "0" * 32, self.token(role, "*"))
-            SmallStager(client, now_ms=self._now_ms).stage(lambda: table_of(rows, names), to)
+            SmallStager(client, now_ms=self.now_ms).stage(lambda: table_of(rows, names), to)
 
     def stage(
         self,
@@ -126,7 +126,7 @@ class Line:
             attempt.attempt_id,
             token,
         )
-        SmallStager(client, now_ms=self._now_ms).stage(lambda: table_of(rows, names), to)
+        SmallStager(client, now_ms=self.now_ms).stage(lambda: table_of(rows, names), to)
 
     def attempt(
         self, client: StewardClient, workload_id: str = "run-1", **parameters: str
@@ -136,7 +136,13 @@ class Line:
         chunk = client.chunks(workload_id)[0]
         return chunk, open_attempt(client, workload_id, chunk.chunk_id, REASON)
 
-    def _now_ms(self) -> int:
+    def refs(self) -> dict[str, int]:
+        """The snapshots of the target's branches by name."""
+        refs = self.scene.table_state("orders", SALES).metadata.refs
+        return {name: ref.snapshot_id for name, ref in refs.items()}
+
+    def now_ms(self) -> int:
+        """The time of the Steward's clock."""
         return self.served.stand.time.wall // 1_000
 
     def _destination(

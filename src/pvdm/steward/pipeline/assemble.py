@@ -34,6 +34,7 @@ from pvdm.steward.work.opening import Queue, Workloads
 from pvdm.steward.work.planning import Planner
 from pvdm.steward.work.queries import WorkQueries
 from pvdm.steward.work.sources import Sources
+from pvdm.steward.work.stale import StaleStaging
 from pvdm.trust.keys.handles import Handles
 from pvdm.trust.keys.service import KeyService
 from pvdm.verify.fetch import Files
@@ -107,9 +108,14 @@ def build_pipeline(parts: PipelineParts) -> Pipeline:
         begin=begin_plan,
     )
     verify, publish = services.verification.verify, services.publishing.publish
-    tasks = Tasks(verify, publish, services.disposal.dispose, settle, planner.run)
+
+    def end_stale() -> None:
+        stale.roll_back()  # `stale` is built below, since it queues jobs
+
+    tasks = Tasks(verify, publish, services.disposal.dispose, settle, planner.run, end_stale)
     jobs = Jobs(parts.ledger, parts.clock, tasks, changed=changes.notify)
     queue = Queue(jobs.hurry, jobs.dispose, changes.notify)
+    stale = StaleStaging(parts.ledger, parts.clock, parts.notices, queue.clean_up_after)
     workloads = Workloads(
         parts.ledger,
         parts.clock,

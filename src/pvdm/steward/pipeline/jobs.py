@@ -46,6 +46,7 @@ class Tasks:
     dispose: Callable[[str], object]  # gets an attempt id, and cleans up after that attempt
     settle: Callable[[], object]  # makes the receipts and clean-ups that a crash prevented
     plan: Callable[[str], object]  # gets a workload id, and makes that workload's plan
+    end_stale: Callable[[], object]  # rolls back staging that no run can finish
 
 
 @dataclass(slots=True)
@@ -200,6 +201,7 @@ class Jobs:
                 if self._condition.wait_for(lambda: self._stopping, self._search_interval_seconds):
                     return
             try:
+                self._tasks.end_stale()
                 self._queue_unfinished()
                 if self._unfinished.is_settling_due(self._clock.now_micros()):
                     self._queue(JobKind.SETTLE, "")

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from pvdm.catalog.catalog import Catalog
 from pvdm.catalog.commit import Change
 from pvdm.catalog.names import parse_full_name
-from pvdm.errors import Code, PvdmError
+from pvdm.errors import Code, ConflictError, PvdmError
 from pvdm.lake.format.json_document import Json
 from pvdm.lake.format.schema.logical import to_model
 from pvdm.lake.paths import parse_location
@@ -154,8 +154,15 @@ class Workloads:
         opening = self._new_attempt(grant, workload, row, chunk_id, attempt_id, branch, reason, lease_number)
         head = self.catalog.states.load(row).metadata.current_snapshot_id
         opened: list[Attempt] = []
+        opened_before: list[Attempt] = []
 
         def open_attempt(unit: Unit, rows: Sequence[TableRow]) -> None:
+            found = attempts.find_opened(unit, attempt_id, workload_id, chunk_id)
+            opened_before[:] = [] if found is None else [found]
+            if found is not None:
+                # An earlier request with this id has committed since `earlier` was read. The branch may have rows now,
+                # or be removed again, so this transaction must not set it.
+                raise Code.ATTEMPT_MOVED("the attempt is open already", expected="a new attempt", got=found.state)
             require_contract(rows[0], workload.opening.contract_hash)
             opened[:] = [attempts.open_next(unit, opening, most=most or contract.governance.attempts_max)]
 
@@ -165,7 +172,12 @@ class Workloads:
         ref: Json = {"action": "set-snapshot-ref", "ref-name": opening.branch, "type": "branch", "snapshot-id": head}
         same_table: Json = {"type": "assert-table-uuid", "uuid": row.table_uuid}
         change = Change(levels, row.name, [same_table], [] if head is None else [ref])
-        self.catalog.commits.commit(STEWARD_GRANT, [change], hook=open_attempt)
+        try:
+            self.catalog.commits.commit(STEWARD_GRANT, [change], hook=open_attempt)
+        except ConflictError:
+            if not opened_before:
+                raise
+            return opened_before[0]
         self.queue.changed(attempt_id)
         return opened[0]
 
