@@ -97,7 +97,7 @@ def test_an_attempt_whose_hand_in_is_refused_for_another_contract_is_rolled_back
 def test_an_attempt_whose_hand_in_comes_after_the_deadline_is_rolled_back(
     line: Line, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before_hand_in(monkeypatch, lambda: line.served.stand.time.pass_by(200 * SECOND))
+    before_hand_in(monkeypatch, lambda: line.served.stand.time.pass_by(130 * SECOND))  # not yet stale
     with line.client() as client, Coordinator(client, workload_timeout=100) as coordinator:
         refused = reason_of(lambda: coordinator.execute_workload("run-1", honest, table="sales.orders").require())
     assert refused == "workload_timed_out"
