@@ -366,10 +366,13 @@ def opened_world(database: str, *, loses_power: bool = True, catalog: str = "") 
 
     `loses_power` asks for a disk that can be shut down, where there can be one.
     """
+    preload = ["tests.support.servers.warm", "tests.random_kills.killing"]
+    if "[s3]" in catalog:
+        preload.append("tests.support.servers.warm_s3")
     with (
         short_folder() as folder,
         opened_disk(folder) if loses_power else contextlib.nullcontext(FolderDisk(folder)) as disk,
-        running_starter(folder, "tests.support.servers.warm", "tests.random_kills.killing") as starter,
+        running_starter(folder, *preload) as starter,
     ):
         world = World(folder, disk, starter, database, catalog)
         try:
