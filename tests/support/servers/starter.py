@@ -142,11 +142,17 @@ def _main(descriptor: int, *preload: str) -> None:
             importlib.import_module(name)
     with socket.socket(fileno=descriptor) as control:
         while message := control.recv(_MESSAGE_MAX_BYTES):
+            known, tell = os.pipe()  # the child begins when its descriptor is open: of an ended child there is none
             child = os.fork()
             if child == 0:
                 control.close()
+                os.close(tell)
+                os.read(known, 1)
+                os.close(known)
                 _call_and_exit(*pickle.loads(message))
+            os.close(known)
             with contextlib.closing(os.fdopen(os.pidfd_open(child), "rb", closefd=True)) as process:
+                os.close(tell)
                 socket.send_fds(control, [b"."], [process.fileno()])
 
 
