@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 import pickle
 import signal
@@ -135,6 +136,7 @@ def starter() -> Iterator[Starter]:
 def main(descriptor: int) -> None:
     """Fork a Steward for each message, until the other end is closed."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # this process does not wait for the Stewards
+    importlib.import_module("tests.support.servers.warm")
     with socket.socket(fileno=descriptor) as control:
         while True:
             message, descriptors, _, _ = socket.recv_fds(control, _MESSAGE_MAX_BYTES, 1)
