@@ -211,12 +211,25 @@ def command_process(shop: Shop, folder: Path, table: str, job: str) -> Iterator[
     path = os.pathsep.join([str(Path(__file__).parents[3]), str(folder)])
     env = {**os.environ, "PVDM_URL": shop.steward.url, "PVDM_TOKEN": token, "PYTHONPATH": path}
     command = [sys.executable, "-m", "pvdm.cli", *words(table, job)]
-    process = subprocess.Popen(command, cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(
+        command, cwd=folder, env=env, stdout=pipe, stderr=pipe, text=True, start_new_session=True
+    )
     try:
         yield process
     finally:
         process.kill()
         process.communicate()
+
+
+def segment_is_starting(command: int) -> bool:
+    """Whether the command has started the process of a segment."""
+    for path in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            parent = path.joinpath("stat").read_text("utf-8").rpartition(")")[2].split()[1]
+            if int(parent) == command and b"spawn_main" in path.joinpath("cmdline").read_bytes():
+                return True
+    return False
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -234,12 +247,26 @@ def test_a_signal_ends_the_run_in_order(shop: Shop, folder: Path, number: signal
     assert run(shop, table, "honest")[0] == 0
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_during_the_start_of_a_segment_ends_the_run(shop: Shop, folder: Path, number: signal.Signals) -> None:
+    table = shop.target(f"starting_{number.name.lower()}")
+    with command_process(shop, folder, table, "honest") as process:
+        assert eventually(lambda: segment_is_starting(process.pid))
+        os.killpg(process.pid, number)  # the new process is still in the group, as after Ctrl-C
+        output, errors = process.communicate(timeout=120)
+    assert (process.returncode, json.loads(output)["error"]["code"]) == (4, "interrupted"), errors
+    assert "Traceback" not in errors
+    assert calls(folder) == {}
+    assert shop.visible_rows(table) == []
+
+
 def test_a_segment_ends_when_its_supervisor_is_killed(shop: Shop, folder: Path) -> None:
     table = shop.target("orphaned")
     with command_process(shop, folder, table, "slow_at_first") as process:
         assert eventually(lambda: calls(folder) == {"all": 1})
         process.kill()
-        process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=60)  # ends with the segment, which writes to the same pipe
+    assert "Traceback" not in errors
     assert nothing_is_left(shop, table)
     assert [each.state for each in workload_of(shop, table).attempts] == [AttemptState.ROLLED_BACK]
 
