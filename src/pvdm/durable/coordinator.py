@@ -13,6 +13,7 @@ from uuid import UUID
 from pvdm.api.work import WorkloadView
 from pvdm.client import StewardClient
 from pvdm.durable.chunk import Chunk, Source
+from pvdm.durable.final_outcome import complete_outcome
 from pvdm.durable.outcome import Outcome, Watch, ignore_progress, planning_watch
 from pvdm.durable.parallel import PARALLEL_MAX
 from pvdm.durable.run import Run, Settings
@@ -206,7 +207,7 @@ class Coordinator:
             repair_reason=repair_reason,
             opened_attempt=opened_attempt,
         )
-        return Run(self._client, workload, bound, settings).execute()
+        return complete_outcome(self._client, Run(self._client, workload, bound, settings).execute())
 
     def _require_job(self, build: Build | None) -> None:
         if build is None and self._spark is None:

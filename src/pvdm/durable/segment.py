@@ -55,9 +55,9 @@ class Segment:
         return max(0.0, self.stops_at - elapsed_seconds())
 
     def require_room(self, staged: int) -> None:
-        """Raise `segment_full` if the segment has staged as many chunks as it may."""
+        """Raise `segment_ended` if the segment has staged as many chunks as it may."""
         if self.max_chunks is not None and staged >= self.max_chunks:
-            raise Code.SEGMENT_ENDED(reason="segment_full", got=f"{staged} chunks staged")
+            raise Code.SEGMENT_ENDED()
 
     def require_time(self) -> None:
         """Raise `segment_timed_out` if the segment has to stop now."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import multiprocessing
 import os
 import signal
@@ -16,8 +17,10 @@ from multiprocessing.context import SpawnProcess
 from types import FrameType
 from typing import Final, TypeAlias
 
+from pvdm.api.work import WorkloadView
 from pvdm.client import StewardClient
 from pvdm.durable import failure_text
+from pvdm.durable.final_outcome import count_as_published_now, find_published, rolled_back_outcome
 from pvdm.durable.outcome import Outcome
 from pvdm.durable.progress import (
     FAILURES_MAX,
@@ -29,7 +32,7 @@ from pvdm.durable.progress import (
     waits_for_steward,
 )
 from pvdm.durable.segment import elapsed_seconds
-from pvdm.errors import PvdmError
+from pvdm.errors import Code, PvdmError, RolledBackError
 from pvdm.physical.watchdog import SigtermReceived, raise_on_sigterm
 
 _WAIT_FIRST_SECONDS: Final = 1.0
@@ -61,7 +64,7 @@ class Supervisor:
     def __init__(
         self,
         client: StewardClient,
-        workload_id: str,
+        workload: WorkloadView,
         run_segment: RunSegment,
         *,
         segment_timeout: float,
@@ -69,38 +72,58 @@ class Supervisor:
     ) -> None:
         """`notify` is called with a text when a segment has ended and another one follows."""
         self._client = client
-        self._workload_id = workload_id
+        self._workload = workload
         self._run_segment = run_segment
         self._timeout = segment_timeout
         self._notify = notify
         self._interrupted = False
+        self._published_before: frozenset[str] | None = None  # None if the Steward did not say
 
     def run(self) -> Outcome:
-        """Run segments until the workload has ended. Raises `crash_loop` after several segments without progress."""
-        number, progress = 1, Progress(self._count_handed_in())
+        """Run segments until the workload has ended, several of them make no progress, or a signal comes."""
+        progress = Progress(count_handed_in(self._workload))
+        with contextlib.suppress(PvdmError):
+            self._published_before = find_published(self._client, self._workload)
         try:
             with raise_on_sigterm():
-                while True:
-                    result = self._run_one(number)
-                    if self._interrupted or (isinstance(result, _Crash) and result.interrupted):
-                        return self._end_interrupted(result, progress)
-                    if not isinstance(result, _Crash) and not may_continue(result):
-                        return _outcome_of(result)
-                    waits = not isinstance(result, _Crash) and waits_for_steward(result)
-                    progress.note(self._count_handed_in(), waits=waits)
-                    if isinstance(result, PvdmError) and progress.failures >= FAILURES_MAX:
-                        raise result  # it says what is wrong
-                    progress.require(self._workload_id, _text_of(result))
-                    self._wait(number, progress.failures, result)
-                    number += 1
+                return self._run_segments(progress)
         except (KeyboardInterrupt, SigtermReceived):  # between two segments
-            raise failure_text.interrupted_error(staged=bool(progress.handed_in)) from None
+            return self._end_interrupted(progress)
 
-    def _end_interrupted(self, result: _Result, progress: Progress) -> Outcome:
-        """The outcome of the segment if it reached one; else raise `interrupted`."""
-        if isinstance(result, _Crash) or may_continue(result):
-            raise failure_text.interrupted_error(staged=bool(progress.handed_in))
-        return _outcome_of(result)
+    def _run_segments(self, progress: Progress) -> Outcome:
+        for number in itertools.count(1):
+            result = self._run_one(number)
+            is_over = not isinstance(result, _Crash) and not may_continue(result)
+            if is_over and not (isinstance(result, PvdmError) and result.code == Code.INTERRUPTED):
+                return self._outcome_of(result)
+            if self._interrupted or is_over or (isinstance(result, _Crash) and result.interrupted):
+                return self._end_interrupted(progress)
+            waits = not isinstance(result, _Crash) and waits_for_steward(result)
+            progress.note(self._count_handed_in(progress), waits=waits)
+            if isinstance(result, PvdmError) and progress.failures >= FAILURES_MAX:
+                raise result  # it says what is wrong
+            try:
+                progress.require(self._workload.workload_id, _text_of(result))
+            except RolledBackError as error:
+                return self._rolled_back_outcome(error)
+            self._wait(number, progress.failures, result)
+        raise AssertionError("the loop has no end of its own")
+
+    def _end_interrupted(self, progress: Progress) -> Outcome:
+        return self._rolled_back_outcome(failure_text.interrupted_error(staged=bool(progress.handed_in)))
+
+    def _rolled_back_outcome(self, error: PvdmError) -> Outcome:
+        return rolled_back_outcome(self._client, self._workload, error, self._published_before or ())
+
+    def _outcome_of(self, result: _Result) -> Outcome:
+        """The outcome of the last segment, in which the chunks of earlier ones count as published by this command."""
+        if isinstance(result, PvdmError):
+            raise result
+        if isinstance(result, _Crash):
+            raise AssertionError("a segment without a result has no outcome")
+        if self._published_before is None:
+            return result
+        return count_as_published_now(result, self._published_before)
 
     def _run_one(self, number: int) -> _Result:
         """Run a segment in a process of its own, and kill that process if it outlives its time.
@@ -129,12 +152,12 @@ class Supervisor:
                     process.kill()
                     process.join()
 
-    def _count_handed_in(self) -> int:
-        """The chunks that need no further segment. Zero while the Steward cannot say."""
+    def _count_handed_in(self, progress: Progress) -> int:
+        """The chunks that need no further segment. As before while the Steward cannot say."""
         try:
-            return count_handed_in(self._client.workload(self._workload_id, look_up_source=False))
+            return count_handed_in(self._client.workload(self._workload.workload_id, limit=1, look_up_source=False))
         except PvdmError:
-            return 0
+            return progress.handed_in
 
     def _wait(self, number: int, failures: int, result: _Result) -> None:
         """Wait before the next segment, longer with each failure."""
@@ -142,12 +165,6 @@ class Supervisor:
         when = f" in {seconds:g} s" if seconds else ""
         self._notify(f"segment {number} ended ({_text_of(result)}); the next one begins{when}")
         time.sleep(seconds)
-
-
-def _outcome_of(result: Result) -> Outcome:
-    if isinstance(result, PvdmError):
-        raise result
-    return result
 
 
 def _text_of(result: _Result) -> str:

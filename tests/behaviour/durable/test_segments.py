@@ -131,7 +131,8 @@ def nothing_is_left(shop: Shop, table: str) -> bool:
 def test_a_run_survives_the_death_of_each_of_its_processes(shop: Shop, folder: Path) -> None:
     table = shop.target("killed", BY_DAY)
     code, document = run(shop, table, "killed_at_each_first_call")
-    assert (code, document["outcome"]) == (0, "COMMITTED")
+    assert (code, document["outcome"], document["published"]) == (0, "COMMITTED", "now")
+    assert {chunk["published"] for chunk in document["chunks"]} == {"now"}
     assert shop.visible_rows(table) == sorted(ROWS, key=repr)
     assert set(calls(folder).values()) == {2}  # killed once, and written once
     assert {(chunk["state"], chunk["attempt"]) for chunk in document["chunks"]} == {("COMMITTED", "2")}
@@ -140,8 +141,13 @@ def test_a_run_survives_the_death_of_each_of_its_processes(shop: Shop, folder: P
 
 def test_segments_that_die_without_progress_stop_the_run_and_a_later_one_continues(shop: Shop, folder: Path) -> None:
     table = shop.target("loop")
-    code, document = run(shop, table, "always_killed")
+    code, output = shop.command(words(table, "always_killed"))
+    document = json.loads(output[output.index("{") :])
     error = document["error"]
+    assert f"notice: segment {FAILURES_MAX - 1} ended (its process was ended by SIGKILL)" in output
+    assert (document["outcome"], document["exit_code"]) == ("ROLLED_BACK", 4)
+    assert [chunk["state"] for chunk in document["chunks"]] == ["STAGING"]
+    assert document["chunk_counts"]["staging"] == 1
     assert (code, error["code"], calls(folder)) == (4, "crash_loop", {"all": FAILURES_MAX})
     assert "SIGKILL" in error["got"]
     assert shop.visible_rows(table) == []
@@ -277,8 +283,8 @@ def test_a_segment_stages_as_many_chunks_as_it_may(shop: Shop, folder: Path) -> 
         client.open_workload("run-1" + table, table, {})
     resume = ["resume", "run-1" + table, "--small", "--job", "segment_jobs:honest", "--max-chunks", "1", "--json"]
     ends = [shop.command(resume) for _ in range(2)]
-    assert [code for code, _ in ends] == [4, 0]
-    assert ['"reason": "segment_full"' in output for _, output in ends] == [True, False]
+    assert [code for code, _ in ends] == [8, 0]
+    assert ['"reason": "segment_ended"' in output for _, output in ends] == [True, False]
     assert set(calls(folder).values()) == {1}
     assert shop.visible_rows(table) == sorted(ROWS, key=repr)
 

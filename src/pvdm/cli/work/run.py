@@ -86,13 +86,13 @@ def resume(*, workload_id: str, max_chunks: int | None, segment: SegmentTimes, j
     """Continue an open workload in this process, as one segment; its table and parameters are known.
 
     For schedulers that start the segments themselves. With --segment-timeout the command stops early enough to roll
-    back, with --max-chunks after so many chunks. Then it ends with 4 (segment_ended), and the same command continues.
-    The other exit codes are those of `pvdm run`. On a cluster, spark-submit can run it.
+    back, with --max-chunks after so many chunks. Then it ends with 8 (segment_ended), and the same command continues.
+    The other exit codes are those of `pvdm run`; repeat a command after 8 only. On a cluster, spark-submit can run it.
 
     \b
     Examples:
       pvdm resume backfill-1 --segment-timeout 15m --job jobs.orders:build
-      until pvdm resume backfill-1 --max-chunks 1; do [ $? = 4 ] || break; done
+      until pvdm resume backfill-1 --max-chunks 1; do [ $? = 8 ] || break; done
     """
     one = SegmentOfCommand(workload_id, service, job, segment, wants_json(), max_chunks)
     finish(one.run(segment.end_from_now()))

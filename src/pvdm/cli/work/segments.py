@@ -122,7 +122,6 @@ def run_in_segments(
         patient = client.with_patience()
         timeout = None if workload_timeout is None else int(workload_timeout)
         watch = ignore_progress if wants_json() else watch_steps()
-        patient.open_workload(workload_id, table, parameters, timeout, watch=planning_watch(watch))
+        workload = patient.open_workload(workload_id, table, parameters, timeout, watch=planning_watch(watch))
         segment = SegmentOfCommand(workload_id, service, job, times, json=wants_json())
-        notify = (lambda _text: None) if wants_json() else notice
-        return Supervisor(patient, workload_id, segment, segment_timeout=seconds, notify=notify).run()
+        return Supervisor(patient, workload, segment, segment_timeout=seconds, notify=notice).run()
