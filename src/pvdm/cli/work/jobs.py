@@ -121,6 +121,7 @@ def open_coordinator(
     segment_timeout: float | None = None,
     rollback_threshold: float | None = None,
     max_chunks: int | None = None,
+    segment_started_at: float | None = None,
     workload_timeout: float | None = None,
     shows_progress: bool = True,
 ) -> Iterator[Coordinator]:
@@ -138,6 +139,7 @@ def open_coordinator(
             segment_timeout=segment_timeout,
             rollback_threshold=rollback_threshold,
             max_chunks=max_chunks,
+            segment_started_at=segment_started_at,
             workload_timeout=workload_timeout,
             take_over=job.take_over,
             parallel=job.parallel,

@@ -9,11 +9,12 @@ import click
 from pvdm.cli.common.commands import command, wants_json
 from pvdm.cli.common.options import Service, parse_pairs, service_options
 from pvdm.cli.common.screen import Line, say_on_stderr, say_result
-from pvdm.cli.common.times import DURATION_TYPE
+from pvdm.cli.common.times import MICROS_PER_SECOND, duration_type
 from pvdm.cli.table.open_workloads import summarize
 from pvdm.cli.work.jobs import Job, finish, job_options, job_output, open_coordinator, param_option, workload_option
 from pvdm.cli.work.segments import SegmentOfCommand, SegmentTimes, run_in_segments, seconds_of, segment_options
 from pvdm.model.printable import view_json
+from pvdm.model.states import WORKLOAD_TIMEOUT_MAX_SECONDS
 
 _ORPHANS_NOTE: Final = "the job's own files are unreferenced now: `pvdm orphans` lists them"
 
@@ -24,7 +25,7 @@ _ORPHANS_NOTE: Final = "the job's own files are unreferenced now: `pvdm orphans`
 @param_option
 @click.option(
     "--workload-timeout",
-    type=DURATION_TYPE,
+    type=duration_type(WORKLOAD_TIMEOUT_MAX_SECONDS * MICROS_PER_SECOND),
     metavar="TIME",
     help="How long after its opening runs may stage chunks of the workload.  [default: as before, at first 90m]",
 )
@@ -65,6 +66,7 @@ def run(
     """
     values = parse_pairs(params, "--param")
     timeout = seconds_of(workload_timeout)
+    segment.end_from_now()  # raises if the times do not fit together
     if segment.timeout_seconds is not None:
         finish(run_in_segments(service, job, segment, workload_id, table, values, workload_timeout=timeout))
     else:
