@@ -50,8 +50,8 @@ def test_each_application_stages_one_chunk_until_all_are_published(shop: Shop, t
     ends = [
         subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False) for _ in range(3)
     ]
-    assert [each.returncode for each in ends] == [4, 4, 0], ends[0].stderr[-2000:]
+    assert [each.returncode for each in ends] == [8, 8, 0], ends[0].stderr[-2000:]
     documents = [json.loads(each.stdout[each.stdout.index("{") :]) for each in ends]
-    assert [each.get("error", {}).get("reason") for each in documents] == ["segment_full", "segment_full", None]
+    assert [each.get("error", {}).get("reason") for each in documents] == ["segment_ended", "segment_ended", None]
     assert [len(each["chunks"]) for each in documents] == [1, 2, 3]
     assert shop.visible_rows(table) == sorted(ROWS, key=repr)

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from pvdm.errors import RolledBackError, StateUnknownError, UnavailableError, VerificationError
+from pvdm.errors import RolledBackError, SegmentEndedError, StateUnknownError, UnavailableError, VerificationError
 from pvdm.model.role import Role
 from tests.random_kills.conditions import await_conditions, visible_rows
 from tests.random_kills.play import Played
@@ -19,7 +19,10 @@ SETTLE_SECONDS = 75
 """A Steward takes up unfinished work again within a minute."""
 # Exit codes (docs/cli.md).
 _VERIFICATION_FAILED = VerificationError.exit_code
-_RETRY_HELPS = {error.exit_code for error in (VerificationError, RolledBackError, StateUnknownError, UnavailableError)}
+_RETRY_HELPS = {
+    error.exit_code
+    for error in (VerificationError, RolledBackError, SegmentEndedError, StateUnknownError, UnavailableError)
+}
 _JOB = ("--job", "tests.random_kills.producer:build", "--small", "--json")
 
 

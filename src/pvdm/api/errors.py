@@ -45,7 +45,15 @@ class ErrorView(ResponseModel):
     hint: str | None = None
     details: Annotated[dict[str, str | int], BeforeValidator(_keep_known_details)] = Field(default_factory=dict)
     kind: Literal[
-        "input", "verification", "rolled_back", "conflict", "not_allowed", "state_unknown", "unavailable", "bug"
+        "input",
+        "verification",
+        "rolled_back",
+        "segment_ended",
+        "conflict",
+        "not_allowed",
+        "state_unknown",
+        "unavailable",
+        "bug",
     ]
     request_id: Annotated[str, BeforeValidator(lambda value: "" if value is None else value)] = ""
 

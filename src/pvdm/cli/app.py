@@ -83,7 +83,7 @@ class _LazyGroup(click.Group):
     cls=_LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Exit codes: 0 done, 2 usage or bad input, 3 verification failed, 4 rolled back or conflict, "
-    "5 not allowed, 6 state unknown, 7 unavailable, 1 a bug.",
+    "5 not allowed, 6 state unknown, 7 unavailable, 8 segment ended, 1 a bug.",
 )
 @click.version_option(__version__, prog_name="pvdm", message="%(prog)s %(version)s")
 def pvdm() -> None:

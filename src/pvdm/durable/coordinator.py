@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Callable, Mapping
 from datetime import date, datetime
 from pathlib import Path
@@ -12,9 +11,15 @@ from uuid import UUID
 
 from pvdm.api.work import WorkloadView
 from pvdm.client import StewardClient
+from pvdm.durable.arguments import (
+    require_lease_seconds,
+    require_parallel,
+    require_take_over,
+    require_workload_timeout,
+)
 from pvdm.durable.chunk import Chunk, Source
+from pvdm.durable.final_outcome import complete_outcome
 from pvdm.durable.outcome import Outcome, Watch, ignore_progress, planning_watch
-from pvdm.durable.parallel import PARALLEL_MAX
 from pvdm.durable.run import Run, Settings
 from pvdm.durable.segment import Segment
 from pvdm.errors import Code, ConflictError, InputError, NotAllowedError, PvdmError
@@ -43,6 +48,7 @@ class Coordinator:
         segment_timeout: float | None = None,
         rollback_threshold: float | None = None,
         max_chunks: int | None = None,
+        segment_started_at: float | None = None,
         workload_timeout: float | None = None,
         lease_seconds: int = LEASE_SECONDS,
         take_over: bool = False,
@@ -56,25 +62,26 @@ class Coordinator:
         `lease_seconds`. With `take_over` it ends the lease of another run.
 
         A run stops before `segment_timeout` seconds have passed since the Coordinator was created, earlier by
-        `rollback_threshold` seconds, and when it has staged `max_chunks` chunks. `workload_timeout` is how long the
+        `rollback_threshold` seconds, and when it has staged `max_chunks` chunks. If the segment began before, for
+        example with its process, `segment_started_at` says when, by `pvdm.durable.segment.elapsed_seconds`. An argument
+        that cannot be used raises an `InputError`. `workload_timeout` is how long the
         runs of a workload may stage its chunks, in seconds after its opening (by default 5,400). A later run can change
         it.
 
         A run works on up to `parallel` chunks at a time, in the same Spark application. Then `build` is called from
         several threads. With Arrow tables, the rows of that many chunks are in memory.
         """
-        if not 1 <= parallel <= PARALLEL_MAX:
-            expected = f"1 to {PARALLEL_MAX} chunks at a time"
-            raise Code.JOB_INVALID(reason="parallel_invalid", expected=expected, got=str(parallel))
+        self._segment = Segment.start(
+            segment_timeout, rollback_threshold, max_chunks=max_chunks, started_at=segment_started_at
+        )
+        self._workload_timeout = require_workload_timeout(workload_timeout)
+        self._lease_seconds = require_lease_seconds(lease_seconds)
+        self._take_over = require_take_over(take_over)
+        self._parallel = require_parallel(parallel)
         client = steward.with_patience()
         self._owns_client = client.identity().role is not Role.PRODUCER  # an embedded Steward lends a producer's token
         self._client = client.with_token(steward.lend(Role.PRODUCER).token) if self._owns_client else client
         self._spark = _session_function(spark)
-        self._segment = Segment.start(segment_timeout, rollback_threshold, max_chunks=max_chunks)
-        self._workload_timeout = None if workload_timeout is None else math.ceil(workload_timeout)
-        self._lease_seconds = lease_seconds
-        self._take_over = take_over
-        self._parallel = parallel
         self._watch = watch
 
     def __enter__(self) -> Coordinator:
@@ -206,7 +213,7 @@ class Coordinator:
             repair_reason=repair_reason,
             opened_attempt=opened_attempt,
         )
-        return Run(self._client, workload, bound, settings).execute()
+        return complete_outcome(self._client, Run(self._client, workload, bound, settings).execute())
 
     def _require_job(self, build: Build | None) -> None:
         if build is None and self._spark is None:

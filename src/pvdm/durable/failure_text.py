@@ -6,9 +6,10 @@ import sysconfig
 import traceback
 from pathlib import Path
 from types import CodeType, FrameType
-from typing import Final
+from typing import Final, TypeVar
 
 from pvdm.api.work import AttemptView, WorkloadView
+from pvdm.durable.chunk_counts import ChunkCounts
 from pvdm.durable.outcome import SourceMoved, must_read_hint
 from pvdm.errors import (
     Code,
@@ -38,6 +39,8 @@ from pvdm.model.statements.verdict import BOUNDARY_CODES, FailureClass
 from pvdm.model.states import ROLLED_BACK_MAX, AttemptState
 from pvdm.physical.watchdog import SigtermReceived
 
+_Error = TypeVar("_Error", bound=PvdmError)
+_NO_VERDICT: Final = "there is no verdict: "
 _FAILED: Final = Code.VERIFICATION_FAILED
 _MAIN_CHANGED: Final = frozenset({"boundary_moved", "deletes_newer"})  # codes of findings
 _BOUNDARY_UNCLEAR_HINT: Final = (
@@ -49,6 +52,18 @@ _MAIN_CHANGED_HINT: Final = (
     "main has changed in the part that is overwritten, so no row was compared; the job can stay as it is, and must "
     "stage its rows again"
 )
+
+
+def with_publication(error: _Error, counts: ChunkCounts | None) -> _Error:
+    """The error of a chunk, with the message that the workload published nothing, or else that the chunk did not."""
+    nothing = counts is not None and counts.nothing_published
+    what = "nothing was published" if nothing else f"chunk {error.details['chunk']} was not published"
+    return error.with_context(f"{what}: {error.message}")
+
+
+def has_no_verdict(error: PvdmError) -> bool:
+    """Whether `no_verdict_error` made this error."""
+    return error.message.startswith(_NO_VERDICT) and "chunk" in error.details
 
 
 def failure_error(
@@ -81,7 +96,7 @@ def failure_error(
         hint = f"{_not_tried_note(attempt, 'the verdict of')}; {hint}"
     return VerificationError(
         _FAILED if refusal is None else refusal.reason,
-        f"nothing was published: {_reason_text(attempt)}",
+        _reason_text(attempt),
         expected=None if refusal is None else refusal.expected,
         got=_got_text(attempt),
         hint=hint if is_steward_branch(attempt.branch) else f"{hint}; {kept_branch_note(attempt)}",
@@ -155,7 +170,7 @@ def no_verdict_error(attempt: AttemptView, *, earlier: bool = False) -> RolledBa
         next_step = f"{_not_tried_note(attempt, 'the end of')}; {next_step}"
     return RolledBackError(
         refusal.reason,
-        f"nothing was published, and there is no verdict: {refusal.message}",
+        f"{_NO_VERDICT}{refusal.message}",
         expected=refusal.expected,
         got=refusal.got,
         hint=next_step if refusal.hint is None else f"{refusal.hint}; {next_step}",

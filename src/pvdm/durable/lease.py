@@ -113,7 +113,8 @@ def _acquire(client: StewardClient, workload_id: str, run_id: str, seconds: int,
     try:
         return client.acquire_lease(workload_id, request)
     except ConflictError as error:
-        if error.code != Code.WORKLOAD_LEASED or not _has_ended(str(error.details.get("process", ""))):
+        process_and_run = str(error.details.pop("process", ""))  # says nothing to a person
+        if error.code != Code.WORKLOAD_LEASED or not _has_ended(process_and_run):
             raise
         return client.acquire_lease(workload_id, request.model_copy(update={"take_over": True}))
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import ClassVar, Final, TypeAlias
 
 from pvdm.api.work import AttemptView, ExtentView, PlanningView, WorkloadView
-from pvdm.errors import PvdmError, RolledBackError, VerificationError, comparison
+from pvdm.durable.chunk_counts import ChunkCounts
+from pvdm.errors import PvdmError, RolledBackError, SegmentEndedError, VerificationError, comparison
 from pvdm.model.filter.claim import WAY_TO_CORRECT
 from pvdm.model.printable import counted, printable, utc_time, view_json
 from pvdm.model.states import AttemptState, WorkloadState
@@ -221,24 +222,47 @@ class Committed:
 
 @dataclass(frozen=True, slots=True)
 class _Unpublished:
-    """What the two outcomes of a run that did not publish every chunk share."""
+    """What the two outcomes of a run that did not publish every chunk share.
 
-    name: ClassVar[str]
-    exit_code: ClassVar[int]
+    `chunk_counts` are of the whole workload; None if the Steward could not be asked.
+    """
+
     workload_id: str
     table: str
     chunks: tuple[ChunkOutcome, ...]
     error: PvdmError
     source_moved: SourceMoved | None = None
+    chunk_counts: ChunkCounts | None = field(default=None, kw_only=True)
+
+    @property
+    def name(self) -> str:
+        """The outcome in one word."""
+        raise NotImplementedError
+
+    @property
+    def exit_code(self) -> int:
+        """The exit code of the command."""
+        raise NotImplementedError
+
+    @property
+    def counts_text(self) -> str:
+        """How many chunks of the workload are published, failed and not begun."""
+        if self.chunk_counts is not None:
+            return str(self.chunk_counts)
+        return f"the Steward did not say what is published; `pvdm status --workload-id {self.workload_id}` shows it"
 
     def __str__(self) -> str:
         """The same lines as the command prints."""
         error = self.error
+        if isinstance(error, SegmentEndedError):  # no error for a person, since another run continues
+            texts = (f"{self.name}  {self.workload_id} of {self.table}", segment_end_text(error), self.counts_text)
+            return "\n".join(map(printable, texts))
         lines = [f"{self.name}  {self.workload_id} of {self.table}", f"error: {error.message} ({error.reason})"]
         if tail := comparison(error.expected, error.got):
             lines.append(f"  {tail}")
         if error.hint is not None:
             lines.append(f"hint: {error.hint}")
+        lines.append(self.counts_text)
         return "\n".join(map(printable, lines))
 
     def require(self) -> Committed:
@@ -253,26 +277,45 @@ class VerificationFailed(_Unpublished):
     `before`: the chunk failed in an earlier run, and this run has not tried it again.
     """
 
-    name: ClassVar[str] = "VERIFICATION_FAILED"
-    exit_code: ClassVar[int] = VerificationError.exit_code
     error: VerificationError
     before: bool = False
 
+    @property
+    def name(self) -> str:
+        """The outcome in one word."""
+        return "VERIFICATION_FAILED"
+
+    @property
+    def exit_code(self) -> int:
+        """The exit code of the command."""
+        return VerificationError.exit_code
+
     def to_json(self) -> dict[str, object]:
         """As JSON."""
-        return _json(self) | {"judged": "before" if self.before else "now", "error": self.error.to_json()}
+        return _unpublished_json(self) | {"judged": "before" if self.before else "now"}
 
 
 @dataclass(frozen=True, slots=True)
 class RolledBack(_Unpublished):
-    """The run ended before all chunks were published, but not by a failed verification; `error` has the next step."""
+    """The run ended before all chunks were published, but not by a failed verification; `error` has the next step.
 
-    name: ClassVar[str] = "ROLLED_BACK"
-    exit_code: ClassVar[int] = RolledBackError.exit_code
+    If its error is `segment_ended`, it ended in order, and another run continues.
+    """
+
+    @property
+    def name(self) -> str:
+        """The outcome in one word."""
+        return "SEGMENT_ENDED" if isinstance(self.error, SegmentEndedError) else "ROLLED_BACK"
+
+    @property
+    def exit_code(self) -> int:
+        """The exit code of the command."""
+        ended = isinstance(self.error, SegmentEndedError)
+        return SegmentEndedError.exit_code if ended else RolledBackError.exit_code
 
     def to_json(self) -> dict[str, object]:
         """As JSON."""
-        return _json(self) | {"error": self.error.to_json()}
+        return _unpublished_json(self)
 
 
 Outcome: TypeAlias = Committed | VerificationFailed | RolledBack
@@ -307,6 +350,19 @@ def _json(outcome: Outcome) -> dict[str, object]:
         "source_moved": None if outcome.source_moved is None else outcome.source_moved.to_json(),
         "override_ids": sorted(each for each in overrides if each is not None),
         "chunks": [each.to_json() for each in outcome.chunks],
+    }
+
+
+def segment_end_text(error: SegmentEndedError) -> str:
+    """Why the segment has ended, and what continues the workload."""
+    return f"{error.message}; {error.hint} ({error.reason})"
+
+
+def _unpublished_json(outcome: VerificationFailed | RolledBack) -> dict[str, object]:
+    counts = outcome.chunk_counts
+    return _json(outcome) | {
+        "chunk_counts": None if counts is None else counts.to_json(),
+        "error": outcome.error.to_json(),
     }
 
 

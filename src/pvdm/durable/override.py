@@ -5,6 +5,7 @@ from __future__ import annotations
 from pvdm.api.work import AttemptView
 from pvdm.client import StewardClient
 from pvdm.durable import failure_text
+from pvdm.durable.final_outcome import complete_outcome
 from pvdm.durable.outcome import (
     Activity,
     ChunkOutcome,
@@ -42,11 +43,11 @@ def publish_override(client: StewardClient, override_id: str, watch: Watch = ign
         case AttemptState.VERIFICATION_FAILED:
             next_step = f"where the contract allows one more attempt, `{failure_text.retry_command(attempt)}` makes it"
             error = failure_text.failure_error(attempt, attempt.chunk_id, next_step)
-            return VerificationFailed(workload_id, table, chunks, error)
+            return complete_outcome(client, VerificationFailed(workload_id, table, chunks, error))
         case AttemptState.ROLLED_BACK:
             hint = "the same call tries the publication again"
             rolled_back = Code.ATTEMPT_ROLLED_BACK("the attempt was rolled back", got=attempt.reason, hint=hint)
-            return RolledBack(workload_id, table, chunks, rolled_back)
+            return complete_outcome(client, RolledBack(workload_id, table, chunks, rolled_back))
     if not attempt.waiting:
         raise failure_text.stuck_error(attempt)
     hint = f"`pvdm status --workload-id {workload_id}` shows the others; all are published with the last of them"

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import multiprocessing
 import os
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
+from types import FrameType
 from typing import Final, TypeAlias
 
+from pvdm.api.work import WorkloadView
 from pvdm.client import StewardClient
 from pvdm.durable import failure_text
+from pvdm.durable.final_outcome import count_as_published_now, find_published, rolled_back_outcome
 from pvdm.durable.outcome import Outcome
 from pvdm.durable.progress import (
     FAILURES_MAX,
@@ -26,12 +32,13 @@ from pvdm.durable.progress import (
     waits_for_steward,
 )
 from pvdm.durable.segment import elapsed_seconds
-from pvdm.errors import PvdmError
+from pvdm.errors import Code, PvdmError, RolledBackError
 from pvdm.physical.watchdog import SigtermReceived, raise_on_sigterm
 
 _WAIT_FIRST_SECONDS: Final = 1.0
 _WAIT_LONGEST_SECONDS: Final = 60.0
 _POLL_SECONDS: Final = 0.2
+_STOP_SIGNALS: Final = frozenset({signal.SIGINT, signal.SIGTERM})
 
 RunSegment: TypeAlias = Callable[[int, float], Outcome]
 """Works on the workload until a time by `elapsed_seconds`, which every process of the host shares.
@@ -42,9 +49,10 @@ It runs in another process, so it can be pickled. Segments count from 1.
 
 @dataclass(frozen=True, slots=True)
 class _Crash:
-    """A segment whose process ended without a result."""
+    """A segment whose process ended without a result; `interrupted`: by SIGINT or SIGTERM."""
 
     text: str
+    interrupted: bool = False
 
 
 _Result: TypeAlias = Result | _Crash
@@ -56,7 +64,7 @@ class Supervisor:
     def __init__(
         self,
         client: StewardClient,
-        workload_id: str,
+        workload: WorkloadView,
         run_segment: RunSegment,
         *,
         segment_timeout: float,
@@ -64,55 +72,92 @@ class Supervisor:
     ) -> None:
         """`notify` is called with a text when a segment has ended and another one follows."""
         self._client = client
-        self._workload_id = workload_id
+        self._workload = workload
         self._run_segment = run_segment
         self._timeout = segment_timeout
         self._notify = notify
+        self._interrupted = False
+        self._published_before: frozenset[str] | None = None  # None if the Steward did not say
 
     def run(self) -> Outcome:
-        """Run segments until the workload has ended. Raises `crash_loop` after several segments without progress."""
-        number, progress = 1, Progress(self._count_handed_in())
+        """Run segments until the workload has ended, several of them make no progress, or a signal comes."""
+        progress = Progress(count_handed_in(self._workload))
+        with contextlib.suppress(PvdmError):
+            self._published_before = find_published(self._client, self._workload)
         try:
             with raise_on_sigterm():
-                while True:
-                    result = self._run_one(number)
-                    if not isinstance(result, _Crash) and not may_continue(result):
-                        return _outcome_of(result)
-                    waits = not isinstance(result, _Crash) and waits_for_steward(result)
-                    progress.note(self._count_handed_in(), waits=waits)
-                    if isinstance(result, PvdmError) and progress.failures >= FAILURES_MAX:
-                        raise result  # it says what is wrong
-                    progress.require(self._workload_id, _text_of(result))
-                    self._wait(number, progress.failures, result)
-                    number += 1
+                return self._run_segments(progress)
         except (KeyboardInterrupt, SigtermReceived):  # between two segments
-            raise failure_text.interrupted_error(staged=bool(progress.handed_in)) from None
+            return self._end_interrupted(progress)
+
+    def _run_segments(self, progress: Progress) -> Outcome:
+        for number in itertools.count(1):
+            result = self._run_one(number)
+            is_over = not isinstance(result, _Crash) and not may_continue(result)
+            if is_over and not (isinstance(result, PvdmError) and result.code == Code.INTERRUPTED):
+                return self._outcome_of(result)
+            if self._interrupted or is_over or (isinstance(result, _Crash) and result.interrupted):
+                return self._end_interrupted(progress)
+            waits = not isinstance(result, _Crash) and waits_for_steward(result)
+            progress.note(self._count_handed_in(progress), waits=waits)
+            if isinstance(result, PvdmError) and progress.failures >= FAILURES_MAX:
+                raise result  # it says what is wrong
+            try:
+                progress.require(self._workload.workload_id, _text_of(result))
+            except RolledBackError as error:
+                return self._rolled_back_outcome(error)
+            self._wait(number, progress.failures, result)
+        raise AssertionError("the loop has no end of its own")
+
+    def _end_interrupted(self, progress: Progress) -> Outcome:
+        return self._rolled_back_outcome(failure_text.interrupted_error(staged=bool(progress.handed_in)))
+
+    def _rolled_back_outcome(self, error: PvdmError) -> Outcome:
+        return rolled_back_outcome(self._client, self._workload, error, self._published_before or ())
+
+    def _outcome_of(self, result: _Result) -> Outcome:
+        """The outcome of the last segment, in which the chunks of earlier ones count as published by this command."""
+        if isinstance(result, PvdmError):
+            raise result
+        if isinstance(result, _Crash):
+            raise AssertionError("a segment without a result has no outcome")
+        if self._published_before is None:
+            return result
+        return count_as_published_now(result, self._published_before)
 
     def _run_one(self, number: int) -> _Result:
-        """Run a segment in a process of its own, and kill that process if it outlives its time."""
+        """Run a segment in a process of its own, and kill that process if it outlives its time.
+
+        After SIGTERM or Ctrl-C the segment is ended in order. Then `_interrupted` is true.
+        """
         context = multiprocessing.get_context("spawn")
         receiving, sending = context.Pipe(duplex=False)
         ends_at = elapsed_seconds() + self._timeout
         arguments = (sending, self._run_segment, number, ends_at)
         process = context.Process(target=_run_in_process, args=arguments, name=f"pvdm segment {number}")
-        with receiving:
-            process.start()
-            sending.close()
+        with receiving, sending:
             try:
+                _start(process)
+                sending.close()
                 return _await_result(process, receiving, ends_at)
             except (KeyboardInterrupt, SigtermReceived):
+                self._interrupted = True
+                if process.pid is None:
+                    return _Crash("it was interrupted before its start")
+                sending.close()
                 process.terminate()  # it rolls back, and says so
                 return _await_result(process, receiving, ends_at)
             finally:
-                process.kill()
-                process.join()
+                if process.pid is not None:
+                    process.kill()
+                    process.join()
 
-    def _count_handed_in(self) -> int:
-        """The chunks that need no further segment. Zero while the Steward cannot say."""
+    def _count_handed_in(self, progress: Progress) -> int:
+        """The chunks that need no further segment. As before while the Steward cannot say."""
         try:
-            return count_handed_in(self._client.workload(self._workload_id, look_up_source=False))
+            return count_handed_in(self._client.workload(self._workload.workload_id, limit=1, look_up_source=False))
         except PvdmError:
-            return 0
+            return progress.handed_in
 
     def _wait(self, number: int, failures: int, result: _Result) -> None:
         """Wait before the next segment, longer with each failure."""
@@ -120,12 +165,6 @@ class Supervisor:
         when = f" in {seconds:g} s" if seconds else ""
         self._notify(f"segment {number} ended ({_text_of(result)}); the next one begins{when}")
         time.sleep(seconds)
-
-
-def _outcome_of(result: Result) -> Outcome:
-    if isinstance(result, PvdmError):
-        raise result
-    return result
 
 
 def _text_of(result: _Result) -> str:
@@ -143,9 +182,45 @@ def _await_result(process: SpawnProcess, receiving: Connection, ends_at: float) 
         result: Result = receiving.recv()
     except EOFError:
         process.join()
-        return _Crash(_exit_text(process.exitcode))
+        interrupted = process.exitcode in {-number for number in _STOP_SIGNALS}
+        return _Crash(_exit_text(process.exitcode), interrupted)
     process.join(max(0.0, ends_at - elapsed_seconds()))  # Spark takes seconds to stop
     return result
+
+
+def _start(process: SpawnProcess) -> None:
+    """Start the process with SIGINT and SIGTERM blocked. It inherits that, and allows them once it can roll back."""
+    resource_tracker.ensure_running()  # else `start` does it, and allows the signals again
+    with _signals_deferred():
+        allowed = signal.pthread_sigmask(signal.SIG_BLOCK, _STOP_SIGNALS)
+        try:
+            process.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, allowed)
+
+
+@contextlib.contextmanager
+def _signals_deferred() -> Iterator[None]:
+    """Handle SIGINT and SIGTERM after the block only, since a half-started process prints a traceback.
+
+    To block them is not enough: another thread of this process may get them, and Python handles them in this thread.
+    """
+    received: list[int] = []
+
+    def note(number: int, _frame: FrameType | None) -> None:
+        received.append(number)
+
+    handlers = {}
+    if threading.current_thread() is threading.main_thread():
+        kept = (signal.SIG_IGN, None)  # ignored, as under `nohup`; or not set by Python
+        handlers = {each: signal.signal(each, note) for each in _STOP_SIGNALS if signal.getsignal(each) not in kept}
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+    if received:
+        signal.raise_signal(received[0])
 
 
 def _exit_text(exit_code: int | None) -> str:
@@ -158,12 +233,26 @@ def _run_in_process(sending: Connection, run_segment: RunSegment, number: int, e
     """The main function of a segment's process."""
     os.setsid()  # a Ctrl-C in the terminal reaches the supervisor only, which then ends the segment in order
     threading.Thread(target=_end_with_parent, name="pvdm supervisor watch", daemon=True).start()
-    result: Result
+    result = _run_interruptibly(run_segment, number, ends_at)
+    with contextlib.suppress(BrokenPipeError):  # the supervisor was killed
+        sending.send(result)
+
+
+def _run_interruptibly(run_segment: RunSegment, number: int, ends_at: float) -> Result:
+    """Run the segment with SIGINT and SIGTERM allowed. They stay blocked while the process starts and ends."""
+    if _STOP_SIGNALS & signal.sigpending():
+        return failure_text.interrupted_error(staged=False)
     try:
-        result = run_segment(number, ends_at)
+        with raise_on_sigterm():
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOP_SIGNALS)
+            try:
+                return run_segment(number, ends_at)
+            finally:
+                signal.pthread_sigmask(signal.SIG_BLOCK, _STOP_SIGNALS)
+    except (KeyboardInterrupt, SigtermReceived):
+        return failure_text.interrupted_error(staged=False)
     except PvdmError as error:
-        result = error
-    sending.send(result)
+        return error
 
 
 def _end_with_parent() -> None:

@@ -110,6 +110,12 @@ class RolledBackError(PvdmError):
     exit_code = 4
 
 
+class SegmentEndedError(RolledBackError):
+    """A segment ended in order and the workload has more work: the same call continues it."""
+
+    exit_code = 8
+
+
 class ConflictError(RolledBackError):
     """Another caller was first. Nothing was changed; read the state again before you retry."""
 
@@ -138,6 +144,7 @@ class DevelopmentWarning(UserWarning):
 
 KINDS: Final[Mapping[str, type[PvdmError]]] = {
     "conflict": ConflictError,
+    "segment_ended": SegmentEndedError,
     "rolled_back": RolledBackError,
     "input": InputError,
     "verification": VerificationError,

@@ -101,12 +101,16 @@ def _stop(running: _Running[_T], cancel: Callable[[], bool]) -> None:
 
 @contextlib.contextmanager
 def raise_on_sigterm() -> Iterator[None]:
-    """Raise `SigtermReceived` on SIGTERM in the main thread; in other threads this does nothing."""
+    """Raise `SigtermReceived` on the first SIGTERM in the main thread; in other threads this does nothing.
+
+    Later ones are ignored in the block: the work is being stopped already. A process of a group may get two of them.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
     def raise_received(_number: int, _frame: FrameType | None) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
         raise SigtermReceived
 
     previous_handler = signal.signal(signal.SIGTERM, raise_received)

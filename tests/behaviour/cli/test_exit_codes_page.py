@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from pvdm.cli.app import pvdm
+from pvdm.errors.kinds import KINDS
+
 DOCS = Path(__file__).parents[3] / "docs"
 _ROW = re.compile(r"^\| (`.*?) \| (.*) \|$", re.MULTILINE)
 
@@ -39,3 +42,10 @@ def test_the_page_advises_against_a_repetition_that_cannot_help() -> None:
     for code in ("branch_staged_since", "workload_abandoned", "attempt_taken_over", "ledger_served", "job_failed"):
         assert advice_by_code()[code].startswith(("not ", "never"))
     assert "run the same command again |" not in (DOCS / "cli.md").read_text("utf-8")
+
+
+def test_the_page_and_the_help_list_the_exit_code_of_every_class_of_errors() -> None:
+    table = (DOCS / "cli.md").read_text("utf-8").partition("| exit code | outcome |")[2].partition("\n\n")[0]
+    codes = {str(each.exit_code) for each in KINDS.values()}
+    assert set(re.findall(r"^\| (\d) \|", table, re.MULTILINE)) == {"0", *codes}
+    assert set(re.findall(r"\d", str(pvdm.epilog))) == {"0", *codes}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -421,6 +422,9 @@ def test_the_command_names_the_run_that_works_and_takes_over_with_the_option(
             ["process", str(process.pid)],
         )
         assert "--take-over" in error["hint"]
+        assert "process" not in error["details"]
+        text = shop.command(words)[1]
+        assert re.search(r"^  expires at: \d{4}-\d\d-\d\d", text, re.MULTILINE), text
         status = shop.command(["status", "--workload-id", "run-1" + table])[1]
         assert f"a run works on it: process {process.pid} on " in status
         code, output = shop.command([*words, "--take-over"])

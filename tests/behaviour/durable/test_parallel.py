@@ -167,7 +167,7 @@ def test_a_segment_of_three_chunks_stages_three_with_two_at_a_time(shop: Shop) -
     table = shop.target("full", BY_DAY)
     outcome = run(shop, table, lambda _, chunk: rows_of(chunk), max_chunks=3)
     assert isinstance(outcome, RolledBack)
-    assert outcome.error.reason == "segment_full"
+    assert outcome.error.reason == "segment_ended"
     assert [each.state for each in outcome.chunks] == [AttemptState.COMMITTED] * 3
 
 

@@ -131,7 +131,8 @@ def nothing_is_left(shop: Shop, table: str) -> bool:
 def test_a_run_survives_the_death_of_each_of_its_processes(shop: Shop, folder: Path) -> None:
     table = shop.target("killed", BY_DAY)
     code, document = run(shop, table, "killed_at_each_first_call")
-    assert (code, document["outcome"]) == (0, "COMMITTED")
+    assert (code, document["outcome"], document["published"]) == (0, "COMMITTED", "now")
+    assert {chunk["published"] for chunk in document["chunks"]} == {"now"}
     assert shop.visible_rows(table) == sorted(ROWS, key=repr)
     assert set(calls(folder).values()) == {2}  # killed once, and written once
     assert {(chunk["state"], chunk["attempt"]) for chunk in document["chunks"]} == {("COMMITTED", "2")}
@@ -140,8 +141,13 @@ def test_a_run_survives_the_death_of_each_of_its_processes(shop: Shop, folder: P
 
 def test_segments_that_die_without_progress_stop_the_run_and_a_later_one_continues(shop: Shop, folder: Path) -> None:
     table = shop.target("loop")
-    code, document = run(shop, table, "always_killed")
+    code, output = shop.command(words(table, "always_killed"))
+    document = json.loads(output[output.index("{") :])
     error = document["error"]
+    assert f"notice: segment {FAILURES_MAX - 1} ended (its process was ended by SIGKILL)" in output
+    assert (document["outcome"], document["exit_code"]) == ("ROLLED_BACK", 4)
+    assert [chunk["state"] for chunk in document["chunks"]] == ["STAGING"]
+    assert document["chunk_counts"]["staging"] == 1
     assert (code, error["code"], calls(folder)) == (4, "crash_loop", {"all": FAILURES_MAX})
     assert "SIGKILL" in error["got"]
     assert shop.visible_rows(table) == []
@@ -211,12 +217,25 @@ def command_process(shop: Shop, folder: Path, table: str, job: str) -> Iterator[
     path = os.pathsep.join([str(Path(__file__).parents[3]), str(folder)])
     env = {**os.environ, "PVDM_URL": shop.steward.url, "PVDM_TOKEN": token, "PYTHONPATH": path}
     command = [sys.executable, "-m", "pvdm.cli", *words(table, job)]
-    process = subprocess.Popen(command, cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(
+        command, cwd=folder, env=env, stdout=pipe, stderr=pipe, text=True, start_new_session=True
+    )
     try:
         yield process
     finally:
         process.kill()
         process.communicate()
+
+
+def segment_is_starting(command: int) -> bool:
+    """Whether the command has started the process of a segment."""
+    for path in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            parent = path.joinpath("stat").read_text("utf-8").rpartition(")")[2].split()[1]
+            if int(parent) == command and b"spawn_main" in path.joinpath("cmdline").read_bytes():
+                return True
+    return False
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -234,12 +253,26 @@ def test_a_signal_ends_the_run_in_order(shop: Shop, folder: Path, number: signal
     assert run(shop, table, "honest")[0] == 0
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_during_the_start_of_a_segment_ends_the_run(shop: Shop, folder: Path, number: signal.Signals) -> None:
+    table = shop.target(f"starting_{number.name.lower()}")
+    with command_process(shop, folder, table, "honest") as process:
+        assert eventually(lambda: segment_is_starting(process.pid))
+        os.killpg(process.pid, number)  # the new process is still in the group, as after Ctrl-C
+        output, errors = process.communicate(timeout=120)
+    assert (process.returncode, json.loads(output)["error"]["code"]) == (4, "interrupted"), errors
+    assert "Traceback" not in errors
+    assert calls(folder) == {}
+    assert shop.visible_rows(table) == []
+
+
 def test_a_segment_ends_when_its_supervisor_is_killed(shop: Shop, folder: Path) -> None:
     table = shop.target("orphaned")
     with command_process(shop, folder, table, "slow_at_first") as process:
         assert eventually(lambda: calls(folder) == {"all": 1})
         process.kill()
-        process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=60)  # ends with the segment, which writes to the same pipe
+    assert "Traceback" not in errors
     assert nothing_is_left(shop, table)
     assert [each.state for each in workload_of(shop, table).attempts] == [AttemptState.ROLLED_BACK]
 
@@ -250,8 +283,8 @@ def test_a_segment_stages_as_many_chunks_as_it_may(shop: Shop, folder: Path) -> 
         client.open_workload("run-1" + table, table, {})
     resume = ["resume", "run-1" + table, "--small", "--job", "segment_jobs:honest", "--max-chunks", "1", "--json"]
     ends = [shop.command(resume) for _ in range(2)]
-    assert [code for code, _ in ends] == [4, 0]
-    assert ['"reason": "segment_full"' in output for _, output in ends] == [True, False]
+    assert [code for code, _ in ends] == [8, 0]
+    assert ['"reason": "segment_ended"' in output for _, output in ends] == [True, False]
     assert set(calls(folder).values()) == {1}
     assert shop.visible_rows(table) == sorted(ROWS, key=repr)
 

@@ -19,7 +19,7 @@ from rich.text import Text
 from pvdm.cli.common.commands import wants_json
 from pvdm.errors import Code, PvdmError, comparison
 from pvdm.evaluation.record import OnProgress, ignore_progress
-from pvdm.model.printable import json_printable, printable, view_json
+from pvdm.model.printable import json_printable, printable, utc_time, view_json
 
 # A line and its style. The words alone must show what matters, since not every output has colours.
 Line: TypeAlias = tuple[str, str | None]
@@ -78,7 +78,8 @@ def say_error(error: PvdmError) -> None:
     if tail := comparison(error.expected, error.got):
         say_on_stderr(f"  {tail}")
     for name, value in error.details.items():
-        say_on_stderr(f"  {name.replace('_', ' ')}: {value}")
+        is_time = name.endswith("_at") and isinstance(value, int)
+        say_on_stderr(f"  {name.replace('_', ' ')}: {utc_time(int(value)) if is_time else value}")
     if error.hint is not None:
         say_on_stderr(f"hint: {error.hint}")
 

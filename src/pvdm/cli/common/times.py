@@ -18,6 +18,7 @@ from pvdm.model.printable import utc_time
 MICROS_PER_SECOND: Final = 1_000_000
 _UNIX_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
+_NOT_POSITIVE: Final = re.compile(r"0+[smhd]|-[0-9]+[smhd]")
 _DURATION: Final = re.compile(r"([1-9][0-9]{0,8})([smhd])")
 _SECONDS_OF_UNIT: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 _DATE: Final = re.compile(r"\d{4}-\d{2}-\d{2}")
@@ -56,7 +57,8 @@ def parse_duration(text: str) -> int:
     """Microseconds of `90s`, `30m`, `4h` or `365d`."""
     match = _DURATION.fullmatch(text)
     if match is None:
-        raise Code.USAGE(reason="duration_invalid", got=text[:40])
+        expected = "a time above zero" if _NOT_POSITIVE.fullmatch(text) else None
+        raise Code.USAGE(reason="duration_invalid", expected=expected, got=text[:40])
     return int(match[1]) * _SECONDS_OF_UNIT[match[2]] * MICROS_PER_SECOND
 
 
@@ -75,6 +77,12 @@ def duration_option(
     name: str, *, default: str, help_text: str, max_micros: int | None = None
 ) -> Callable[[Command], Command]:
     """An option for a duration of at most `max_micros` microseconds, with a default."""
+    kind = duration_type(max_micros)
+    return click.option(name, type=kind, default=default, show_default=True, metavar="TIME", help=help_text)
+
+
+def duration_type(max_micros: int | None) -> ParsedType:
+    """The type of an option for a duration of at most `max_micros` microseconds."""
 
     def parse(text: str) -> int:
         micros = parse_duration(text)
@@ -83,8 +91,7 @@ def duration_option(
             raise Code.USAGE(reason="duration_invalid", expected=expected, got=duration_text(micros))
         return micros
 
-    kind = ParsedType("duration", parse)
-    return click.option(name, type=kind, default=default, show_default=True, metavar="TIME", help=help_text)
+    return ParsedType("duration", parse)
 
 
 def _require_in_range(micros: int, text: str) -> int:

@@ -14,7 +14,7 @@ from pvdm.cli.common.options import Service, option_group, parse_pairs
 from pvdm.cli.common.output import output_to_stderr
 from pvdm.cli.common.screen import ALERT, Line, notice, say, say_error, say_json, say_lines, say_on_stderr
 from pvdm.durable.parallel import PARALLEL_MAX
-from pvdm.errors import Code
+from pvdm.errors import Code, SegmentEndedError
 from pvdm.model.printable import counted
 
 if TYPE_CHECKING:
@@ -121,6 +121,7 @@ def open_coordinator(
     segment_timeout: float | None = None,
     rollback_threshold: float | None = None,
     max_chunks: int | None = None,
+    segment_started_at: float | None = None,
     workload_timeout: float | None = None,
     shows_progress: bool = True,
 ) -> Iterator[Coordinator]:
@@ -138,6 +139,7 @@ def open_coordinator(
             segment_timeout=segment_timeout,
             rollback_threshold=rollback_threshold,
             max_chunks=max_chunks,
+            segment_started_at=segment_started_at,
             workload_timeout=workload_timeout,
             take_over=job.take_over,
             parallel=job.parallel,
@@ -173,15 +175,21 @@ def watch_steps() -> Watch:
 
 def finish(outcome: Outcome) -> None:
     """Print the outcome, and end the command with its exit code."""
-    from pvdm.durable.outcome import Committed
+    from pvdm.durable.outcome import Committed, segment_end_text
 
     if wants_json():
         say_json(outcome.to_json())
     elif isinstance(outcome, Committed):
         say_lines(committed_lines(outcome))
     else:
-        say(f"{outcome.name}  {outcome.workload_id} of {outcome.table}", style="bold red")
-        say_error(outcome.error)
+        headline = f"{outcome.name}  {outcome.workload_id} of {outcome.table}"
+        if isinstance(outcome.error, SegmentEndedError):
+            say(headline, style="yellow")
+            say_on_stderr(segment_end_text(outcome.error))
+        else:
+            say(headline, style="bold red")
+            say_error(outcome.error)
+        say_on_stderr(outcome.counts_text)
     click.get_current_context().exit(outcome.exit_code)
 
 

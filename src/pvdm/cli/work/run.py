@@ -9,11 +9,12 @@ import click
 from pvdm.cli.common.commands import command, wants_json
 from pvdm.cli.common.options import Service, parse_pairs, service_options
 from pvdm.cli.common.screen import Line, say_on_stderr, say_result
-from pvdm.cli.common.times import DURATION_TYPE
+from pvdm.cli.common.times import MICROS_PER_SECOND, duration_type
 from pvdm.cli.table.open_workloads import summarize
 from pvdm.cli.work.jobs import Job, finish, job_options, job_output, open_coordinator, param_option, workload_option
 from pvdm.cli.work.segments import SegmentOfCommand, SegmentTimes, run_in_segments, seconds_of, segment_options
 from pvdm.model.printable import view_json
+from pvdm.model.states import WORKLOAD_TIMEOUT_MAX_SECONDS
 
 _ORPHANS_NOTE: Final = "the job's own files are unreferenced now: `pvdm orphans` lists them"
 
@@ -24,7 +25,7 @@ _ORPHANS_NOTE: Final = "the job's own files are unreferenced now: `pvdm orphans`
 @param_option
 @click.option(
     "--workload-timeout",
-    type=DURATION_TYPE,
+    type=duration_type(WORKLOAD_TIMEOUT_MAX_SECONDS * MICROS_PER_SECOND),
     metavar="TIME",
     help="How long after its opening runs may stage chunks of the workload.  [default: as before, at first 90m]",
 )
@@ -65,6 +66,7 @@ def run(
     """
     values = parse_pairs(params, "--param")
     timeout = seconds_of(workload_timeout)
+    segment.end_from_now()  # raises if the times do not fit together
     if segment.timeout_seconds is not None:
         finish(run_in_segments(service, job, segment, workload_id, table, values, workload_timeout=timeout))
     else:
@@ -86,13 +88,13 @@ def resume(*, workload_id: str, max_chunks: int | None, segment: SegmentTimes, j
     """Continue an open workload in this process, as one segment; its table and parameters are known.
 
     For schedulers that start the segments themselves. With --segment-timeout the command stops early enough to roll
-    back, with --max-chunks after so many chunks. Then it ends with 4 (segment_ended), and the same command continues.
-    The other exit codes are those of `pvdm run`. On a cluster, spark-submit can run it.
+    back, with --max-chunks after so many chunks. Then it ends with 8 (segment_ended), and the same command continues.
+    The other exit codes are those of `pvdm run`; repeat a command after 8 only. On a cluster, spark-submit can run it.
 
     \b
     Examples:
       pvdm resume backfill-1 --segment-timeout 15m --job jobs.orders:build
-      until pvdm resume backfill-1 --max-chunks 1; do [ $? = 4 ] || break; done
+      until pvdm resume backfill-1 --max-chunks 1; do [ $? = 8 ] || break; done
     """
     one = SegmentOfCommand(workload_id, service, job, segment, wants_json(), max_chunks)
     finish(one.run(segment.end_from_now()))

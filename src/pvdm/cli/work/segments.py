@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     from pvdm.durable.outcome import Outcome
 
 
-_LEAST_SECONDS = 0.1
-
-
 @dataclass(frozen=True, slots=True)
 class SegmentTimes:
     """How long a segment lives, and how long before its end it stops; in microseconds."""
@@ -82,18 +79,16 @@ class SegmentOfCommand:
 
     def run(self, ends_at: float | None) -> Outcome:
         """Continue the workload until this time by `elapsed_seconds`, or without a limit."""
-        from pvdm.durable.segment import elapsed_seconds
-
         with job_output(json=self.json):
             build = self.job.load_build()
-            # The start of the process and the import of the job took a part of the segment's time.
-            seconds = None if ends_at is None else max(_LEAST_SECONDS, ends_at - elapsed_seconds())
-            threshold = seconds_of(self.times.rollback_threshold)
+            timeout = self.times.timeout_seconds
             opened = open_coordinator(
                 self.service,
                 self.job,
-                segment_timeout=seconds,
-                rollback_threshold=threshold if threshold is None or seconds is None else min(threshold, 0.9 * seconds),
+                segment_timeout=timeout,
+                rollback_threshold=seconds_of(self.times.rollback_threshold),
+                # The start of the process and the import of the job take a part of the segment's time.
+                segment_started_at=None if ends_at is None or timeout is None else ends_at - timeout,
                 max_chunks=self.max_chunks,
                 shows_progress=not self.json,
             )
@@ -116,13 +111,11 @@ def run_in_segments(
     from pvdm.durable.supervisor import Supervisor
 
     seconds = times.timeout_seconds or 0.0
-    times.end_from_now()  # raises if the times do not fit together
     job.load_build()  # as early, so that a misspelled name is not reported five times
     with service.connect() as client:
         patient = client.with_patience()
         timeout = None if workload_timeout is None else int(workload_timeout)
         watch = ignore_progress if wants_json() else watch_steps()
-        patient.open_workload(workload_id, table, parameters, timeout, watch=planning_watch(watch))
+        workload = patient.open_workload(workload_id, table, parameters, timeout, watch=planning_watch(watch))
         segment = SegmentOfCommand(workload_id, service, job, times, json=wants_json())
-        notify = (lambda _text: None) if wants_json() else notice
-        return Supervisor(patient, workload_id, segment, segment_timeout=seconds, notify=notify).run()
+        return Supervisor(patient, workload, segment, segment_timeout=seconds, notify=notice).run()

@@ -18,6 +18,7 @@ Headers = tuple[tuple[str, str], ...]
 _STATUS_BY_KIND: Final[Mapping[str, int]] = {
     "conflict": 409,
     "rolled_back": 409,
+    "segment_ended": 409,
     "input": 400,
     "verification": 422,
     "not_allowed": 403,
@@ -57,6 +58,7 @@ _CATALOG_RESPONSES: Final[Mapping[str, tuple[int, str]]] = {
 _CATALOG_BY_KIND: Final[Mapping[str, tuple[int, str]]] = {
     "conflict": (409, "CommitFailedException"),
     "rolled_back": (409, "CommitFailedException"),
+    "segment_ended": (409, "CommitFailedException"),
     "input": (400, "BadRequestException"),
     "not_allowed": (403, "ForbiddenException"),
     "state_unknown": (500, "CommitStateUnknownException"),

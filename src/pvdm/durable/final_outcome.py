@@ -1,0 +1,104 @@
+"""Completes the outcome of a run with facts of the whole workload, and makes the outcome of a supervisor."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Collection, Iterator
+from dataclasses import replace
+
+from pvdm.api.work import AttemptView, ChunkView, WorkloadView
+from pvdm.client import StewardClient
+from pvdm.durable import failure_text
+from pvdm.durable.chunk_counts import ChunkCounts
+from pvdm.durable.outcome import ChunkOutcome, Committed, Outcome, RolledBack, VerificationFailed
+from pvdm.errors import Code, PvdmError
+from pvdm.model.printable import counted
+from pvdm.model.states import AttemptState
+
+
+def complete_outcome(client: StewardClient, outcome: Outcome) -> Outcome:
+    """Add to an outcome without success how many chunks are published, and what its error says about that."""
+    if isinstance(outcome, Committed):
+        return outcome
+    counts = _count_chunks(client, outcome.workload_id)
+    if isinstance(outcome, VerificationFailed):
+        error = failure_text.with_publication(outcome.error, counts)
+        return replace(outcome, error=error, chunk_counts=counts)
+    return replace(outcome, error=_rolled_back_error(outcome, counts), chunk_counts=counts)
+
+
+def _rolled_back_error(outcome: RolledBack, counts: ChunkCounts | None) -> PvdmError:
+    error = outcome.error
+    if error.reason == Code.SEGMENT_ENDED:
+        return error.with_context(_segment_text(outcome, counts))
+    if failure_text.has_no_verdict(error):
+        return failure_text.with_publication(error, counts)
+    return error
+
+
+def _segment_text(outcome: RolledBack, counts: ChunkCounts | None) -> str:
+    """What a segment that has staged as many chunks as it may has reached, and what is left."""
+    published = sum(1 for each in outcome.chunks if each.state is AttemptState.COMMITTED and not each.before)
+    waiting = sum(1 for each in outcome.chunks if each.attempt.waiting)
+    done = [f"{counted(published, 'chunk')} {'was' if published == 1 else 'were'} published"] if published else []
+    done += [f"{counted(waiting, 'chunk')} {'waits' if waiting == 1 else 'wait'} for the others"] if waiting else []
+    left = "" if counts is None else f"; {counts.left:,} {'is' if counts.left == 1 else 'are'} left"
+    return f"{', '.join(done) or 'no chunk was published'}{left}"
+
+
+def _count_chunks(client: StewardClient, workload_id: str) -> ChunkCounts | None:
+    """The chunks of the workload by state; None while the Steward cannot say. Does not wait for it."""
+    with contextlib.suppress(PvdmError):
+        found = client.with_patience(patient=False).workload(workload_id, limit=1, look_up_source=False)
+        return ChunkCounts.of(found)
+    return None
+
+
+def rolled_back_outcome(
+    client: StewardClient, workload: WorkloadView, error: PvdmError, published_before: Collection[str]
+) -> RolledBack:
+    """The outcome of a supervisor that stops with this error, with the chunks as they are now.
+
+    `published_before` are the ids of the chunks that were published before its first segment.
+    """
+    chunks: tuple[ChunkOutcome, ...] = ()
+    with contextlib.suppress(PvdmError):
+        chunks = tuple(
+            ChunkOutcome(each.chunk_id, each.attempt, each.chunk_id in published_before)
+            for each in read_chunks(client.with_patience(patient=False), workload.workload_id)
+            if each.attempt is not None
+        )
+    table, counts = workload.table or workload.table_uuid, _count_chunks(client, workload.workload_id)
+    return RolledBack(workload.workload_id, table, chunks, error, chunk_counts=counts)
+
+
+def find_published(client: StewardClient, workload: WorkloadView) -> frozenset[str]:
+    """The ids of the chunks that are published."""
+    if AttemptState.COMMITTED not in {each.state for each in workload.chunk_states}:
+        return frozenset()
+    return frozenset(
+        each.chunk_id
+        for each in read_chunks(client, workload.workload_id)
+        if each.attempt is not None and each.attempt.state is AttemptState.COMMITTED
+    )
+
+
+def read_chunks(client: StewardClient, workload_id: str) -> Iterator[ChunkView]:
+    """Every chunk of the workload, in the plan's order."""
+    read = 0
+    while page := client.chunks(workload_id, after=read):
+        yield from page
+        read += len(page)
+
+
+def count_as_published_now(outcome: Outcome, published_before: Collection[str]) -> Outcome:
+    """The outcome of a last segment, in which what earlier segments of the same command published is published now."""
+    chunks = tuple(replace(each, before=each.chunk_id in published_before) for each in outcome.chunks)
+    return replace(outcome, chunks=chunks)
+
+
+def failed_before(attempts: tuple[AttemptView, ...], last: AttemptView) -> tuple[AttemptView, ...]:
+    """The attempts at the same chunk with a FAIL verdict that precede its last one, in their order."""
+    found = (each for each in attempts if each.chunk_id == last.chunk_id and each.number < last.number)
+    failed = (each for each in found if each.state is AttemptState.VERIFICATION_FAILED)
+    return tuple(sorted(failed, key=lambda each: each.number))
