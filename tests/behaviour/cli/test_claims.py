@@ -115,6 +115,8 @@ def test_a_proof_that_is_named_as_a_receipt_is_not_released(desk: Desk) -> None:
 def test_without_yes_and_without_a_terminal_nothing_is_released(desk: Desk) -> None:
     refused = desk.release(desk.receipt_id, "--json")
     assert (refused.code, refused.error) == (2, "usage")
+    question = "allow other workloads to claim rows of this table, in your name?"
+    assert f'"{question}" needs a terminal' in refused.json["error"]["message"]
     assert desk.releases() == []
 
 
