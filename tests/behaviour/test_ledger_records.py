@@ -179,7 +179,7 @@ def fill_catalog(unit: Unit) -> None:
     views.drop(unit, home, views.swap(unit, home, view, pointer, location="file:///weekly"))
     tables.schedule_deletes(unit, "t-1", ["1.json"])
     requests.add(unit, requests.Request("etl", "key-1", hex64("request"), 200, "{}"))
-    outbox.add(unit, Channel.ALERTS, hex64("event")[:32], {"kind": "expiring"})
+    outbox.add(unit, Channel.ALERTS, "expiring", hex64("event")[:32], {"kind": "expiring"})
 
 
 def stored_rows(unit: Unit, table: Table) -> dict[str, dict[str, Any]]:

@@ -32,7 +32,9 @@ TABLE_NAME_MAX_CHARACTERS: Final = 4_096
 
 HEX_16_BYTES: Final = "^[0-9a-f]{32}$"
 HEX_32_BYTES: Final = "^[0-9a-f]{64}$"
-WORKLOAD_ID: Final = "^[A-Za-z0-9._-]{1,128}$"
+# Not dots alone: clients remove a segment of dots from a path. The pattern has no length, which a field gives.
+WORKLOAD_ID: Final = r"^\.*[A-Za-z0-9_-][A-Za-z0-9._-]*$"
+WORKLOAD_ID_MAX_CHARACTERS: Final = 128
 WORKER_NAME: Final = "^[A-Za-z0-9._:-]{1,128}$"
 UUID: Final = "^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"
 # Text without control characters, with a visible character (not a space, and not a character of zero width).
@@ -45,7 +47,7 @@ PLAIN: Final = (
 PATTERN_DESCRIPTIONS: Final[Mapping[str, str]] = {
     HEX_16_BYTES: "32 lower-case hexadecimal digits",
     HEX_32_BYTES: "64 lower-case hexadecimal digits",
-    WORKLOAD_ID: "1 to 128 letters (A to Z, a to z), digits, dots, underscores and hyphens",
+    WORKLOAD_ID: "1 to 128 letters (A to Z, a to z), digits, dots, underscores and hyphens, not dots alone",
     WORKER_NAME: "1 to 128 letters (A to Z, a to z), digits, dots, underscores, colons and hyphens",
     UUID: "a UUID in lower case",
     PLAIN: "some plain text on one line",
@@ -82,6 +84,7 @@ def _read_decimal(value: object, info: ValidationInfo) -> object:
 
 
 RandomHex: TypeAlias = Annotated[str, Field(pattern=HEX_16_BYTES)]
+WorkloadId: TypeAlias = Annotated[str, Field(max_length=WORKLOAD_ID_MAX_CHARACTERS, pattern=WORKLOAD_ID)]
 Sha256: TypeAlias = Annotated[str, Field(pattern=HEX_32_BYTES)]
 Reason: TypeAlias = Annotated[str, Field(min_length=1, max_length=REASON_MAX_CHARACTERS, pattern=PLAIN)]
 TableName: TypeAlias = Annotated[str, Field(min_length=1, max_length=TABLE_NAME_MAX_CHARACTERS, pattern=PLAIN)]

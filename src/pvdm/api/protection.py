@@ -159,7 +159,8 @@ class ClaimReleaseView(ResponseModel):
 class LostClaimView(ResponseModel):
     """A publication whose claim a restore has lost. It blocks claims on the table until `release` is set.
 
-    `restore_id` is the last restore, which a claim release names.
+    `restore_id` is the last restore, which a claim release names. The fields from `parameters` on are what receipt and
+    proofs say of the publication. `chunk_ids` has the first chunks, and `chunks_more` counts the others.
     """
 
     catalog: str
@@ -170,9 +171,15 @@ class LostClaimView(ResponseModel):
     proof_ids: tuple[Sha256, ...]
     restore_id: Sha256
     release: ClaimReleaseView | None
+    parameters: dict[str, str | None] | None = None  # null if the ledger lacks the proofs
+    chunk_ids: tuple[str, ...] = ()
+    chunks_more: Count = 0
+    rows: DecimalText | None = None  # null if a proof is missing or not read
+    snapshot_id: DecimalText | None = None
+    published_at: Micros | None = None  # null without a receipt
 
 
 class LostClaimList(ResponseModel):
-    """Lost claims: first those that block claims, then the newest."""
+    """Lost claims: first those that block claims, then the released ones; both by workload."""
 
     lost_claims: tuple[LostClaimView, ...]

@@ -89,18 +89,24 @@ class ServedCatalog(ResponseModel):
 
 
 class OutboxView(ResponseModel):
-    """The events of a channel that wait for delivery. `problem`: why the oldest was not delivered; null if untried."""
+    """The events of a channel that wait for delivery (`pending`), and those that are not sent (`set_aside`).
+
+    `problem` is why the oldest event with a problem was not delivered. `set_aside` counts the events of the last seven
+    days that could not be built, and `set_aside_problem` says why the last of them could not.
+    """
 
     channel: str
     pending: Count
     oldest_seconds: Count
     problem: str | None
+    set_aside: Count = 0
+    set_aside_problem: str | None = None
 
 
 class StewardInfo(ResponseModel):
     """The Steward's name (`notary`), its log's (`origin`), and more; null means no epoch, trust root or catalog.
 
-    `outbox` has the channels with events that wait for delivery.
+    `outbox` has the channels with events that wait for delivery or were set aside.
     """
 
     notary: str

@@ -11,7 +11,6 @@ from pydantic_core import PydanticCustomError
 
 from pvdm.api.base import (
     PLAIN,
-    WORKLOAD_ID,
     Count,
     DecimalText,
     Flag,
@@ -23,6 +22,7 @@ from pvdm.api.base import (
     SentAs,
     Sha256,
     TableName,
+    WorkloadId,
 )
 from pvdm.api.errors import RefusalView
 from pvdm.api.leases import LeaseNumber, LeaseView
@@ -119,7 +119,7 @@ _ParameterValues = Annotated[
 
 
 class _WorkloadRequest(RequestModel):
-    workload_id: Annotated[str, Field(pattern=WORKLOAD_ID)]
+    workload_id: WorkloadId
     table: TableName
     parameters: Annotated[_ParameterValues, Field(default_factory=dict)]
 

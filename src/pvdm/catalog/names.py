@@ -71,10 +71,14 @@ def parse_full_name(text: str) -> Levels:
 
 
 def require_name(name: str, what: str) -> str:
-    """The name, if it is valid: not empty, not too long, no control characters. Dots and slashes are allowed."""
-    if not 0 < len(name) <= NAME_MAX_CHARACTERS or _FORBIDDEN.search(name) or name.strip() != name:
+    """The name, if it is valid: not empty, not too long, no control characters, not dots alone.
+
+    Dots and slashes inside are allowed. Clients remove a segment of dots from a path, so such a name has no address.
+    """
+    is_sized = 0 < len(name) <= NAME_MAX_CHARACTERS
+    if not is_sized or _FORBIDDEN.search(name) or name.strip() != name or not name.strip("."):
         message = f"{what} cannot be accepted"
-        expected = f"1 to {NAME_MAX_CHARACTERS} characters without control characters or outer spaces"
+        expected = f"1 to {NAME_MAX_CHARACTERS} characters without control characters or outer spaces, not dots alone"
         raise Code.IDENTIFIER_INVALID(message, reason="name_invalid", expected=expected, got=ascii(name[:80]))
     return name
 

@@ -7,8 +7,8 @@ from typing import Final, NoReturn
 
 from pvdm.errors import Code
 
-_WORKLOAD: Final = re.compile(r"[A-Za-z0-9._-]{1,128}")
-_WORKLOAD_RULE: Final = "1 to 128 letters (A to Z, a to z), digits, dots, underscores and hyphens"
+_WORKLOAD: Final = re.compile(r"(?!\.+\Z)[A-Za-z0-9._-]{1,128}")  # not dots alone: clients remove them from a path
+_WORKLOAD_RULE: Final = "1 to 128 letters (A to Z, a to z), digits, dots, underscores and hyphens, not dots alone"
 _HEX: Final = re.compile(r"[0-9a-f]+")
 _SNAPSHOT: Final = re.compile(r"0|[1-9][0-9]{0,18}")
 NAME_MAX_CHARACTERS: Final = 1024
@@ -16,7 +16,7 @@ REASON_MAX_CHARACTERS: Final = 4096
 
 
 def require_workload_id(value: str) -> str:
-    """1 to 128 letters (A to Z, a to z), digits, dots, underscores and hyphens."""
+    """1 to 128 letters (A to Z, a to z), digits, dots, underscores and hyphens, not dots alone."""
     return value if _WORKLOAD.fullmatch(value) else _refuse("workload id", _WORKLOAD_RULE, value)
 
 

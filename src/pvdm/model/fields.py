@@ -30,7 +30,7 @@ _JSON_TYPES: Final[tuple[tuple[type, str], ...]] = (
 )
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _FORMS: Final = {
-    "id": re.compile(r"[A-Za-z0-9._-]{1,128}"),
+    "id": re.compile(r"(?!\.+\Z)[A-Za-z0-9._-]{1,128}"),
     "identity": re.compile(r"[a-z0-9][a-z0-9._@/:-]{0,127}"),
     "uuid": re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"),
     "name": re.compile(r"[a-z0-9][a-z0-9._-]{0,63}"),

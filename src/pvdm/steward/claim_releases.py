@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 from pvdm.api.protection import ClaimReleaseView, LostClaimView
 from pvdm.catalog.names import full_name
@@ -28,6 +29,9 @@ from pvdm.steward.record.recorder import Document
 from pvdm.steward.work.sources import levels_of
 from pvdm.trust.statement import read_unchecked
 
+LOST_CLAIM_CHUNKS_MAX: Final = 10
+"""How many proofs of a publication are read for the list of lost claims."""
+
 
 class ClaimReleases:
     """Accepts claim releases, and lists lost claims."""
@@ -49,12 +53,16 @@ class ClaimReleases:
         return view
 
     def list_lost(self, grant: Grant, *, receipt_id: str | None = None) -> list[LostClaimView]:
-        """The lost claims on tables of the caller's domain, those that block claims first; or that of one receipt."""
+        """The lost claims on tables of the caller's domain, those that block claims first; or that of one receipt.
+
+        Both those that block and the others are sorted by workload and time.
+        """
         with self._ledger.read() as unit:
             found = restores.list_lost_claims(
                 unit, domain=visible_domain(grant), receipt_id=receipt_id, count=APPROVALS_PAGE_MAX_ROWS
             )
-            return [_make_view(unit, each, self._catalog_name) for each in found]
+            views = [_make_view(unit, each, self._catalog_name) for each in found]
+        return sorted(views, key=lambda each: (each.release is not None, each.workload_id, each.published_at or 0))
 
     def _accept(self, approval: VerifiedApproval[ClaimRelease], grant: Grant) -> None:
         release, release_id = approval.predicate, approval.statement.statement_id
@@ -80,12 +88,12 @@ def use_nonce(unit: Unit, release: ClaimRelease) -> None:
 
 def _require_as_found(unit: Unit, release: ClaimRelease, lost: LostClaim) -> None:
     """Raise unless the release names exactly what the restore found of the lost claim."""
-    receipt_id, proof_ids, _ = _find_evidence(unit, lost)
+    found = _find_evidence(unit, lost)
     for what, expected, got in (
         ("table", lost.target, release.table.uuid),
         ("workload", lost.workload_id, release.workload_id),
-        ("receipt", receipt_id, release.receipt_id),
-        ("proof", proof_ids, release.proof_ids),
+        ("receipt", found.receipt_id, release.receipt_id),
+        ("proof", found.proof_ids, release.proof_ids),
         ("restore", _find_last_restore(unit), release.restore_id),
     ):
         if expected != got:
@@ -93,13 +101,25 @@ def _require_as_found(unit: Unit, release: ClaimRelease, lost: LostClaim) -> Non
             raise Code.APPROVAL_REFUSED(message, reason="claim_release_differs", expected=str(expected), got=str(got))
 
 
-def _find_evidence(unit: Unit, lost: LostClaim) -> tuple[str | None, tuple[str, ...], TableRef]:
-    """What the restore found of the publication: its receipt's id or None, its proofs' ids, and its table."""
+@dataclass(frozen=True, slots=True)
+class _Evidence:
+    """What the restore found of a publication. `receipt_id` and `published_at` are None if it has no receipt."""
+
+    receipt_id: str | None
+    proof_ids: tuple[str, ...]
+    table: TableRef
+    snapshot_id: int | None
+    published_at: int | None
+
+
+def _find_evidence(unit: Unit, lost: LostClaim) -> _Evidence:
     stored = statements.get(unit, lost.receipt_id)
     if stored.kind is StatementKind.RECEIPT:
-        receipt = read_unchecked(stored.envelope, Receipt)
-        return lost.receipt_id, receipt.proof_ids, receipt.table
-    return None, (lost.receipt_id,), read_unchecked(stored.envelope, Proof).core.target.table
+        found = read_unchecked(stored.envelope, Receipt)
+        return _Evidence(lost.receipt_id, found.proof_ids, found.table, found.new_snapshot_id, found.published_at)
+    used = [each for each in restores.list_used_chunks(unit, lost.workload_id) if each.statement_id == lost.receipt_id]
+    table = read_unchecked(stored.envelope, Proof).core.target.table
+    return _Evidence(None, (lost.receipt_id,), table, int(used[0].snapshot_id) if used else None, None)
 
 
 def _find_last_restore(unit: Unit) -> str:
@@ -108,7 +128,8 @@ def _find_last_restore(unit: Unit) -> str:
 
 
 def _make_view(unit: Unit, lost: LostClaim, catalog: str) -> LostClaimView:
-    receipt_id, proof_ids, table = _find_evidence(unit, lost)
+    evidence = _find_evidence(unit, lost)
+    table = evidence.table
     row = tables.find_by_uuid(unit, lost.target)
     if row is not None:
         table = replace(table, catalog=catalog, name=full_name((*levels_of(unit, row), row.name)))
@@ -118,11 +139,28 @@ def _make_view(unit: Unit, lost: LostClaim, catalog: str) -> LostClaimView:
         table=table.name,
         table_uuid=table.uuid,
         workload_id=lost.workload_id,
-        receipt_id=receipt_id,
-        proof_ids=proof_ids,
+        receipt_id=evidence.receipt_id,
+        proof_ids=evidence.proof_ids,
         restore_id=_find_last_restore(unit),
         release=released,
+        snapshot_id=evidence.snapshot_id,
+        published_at=evidence.published_at,
+        **_describe_chunks(unit, evidence.proof_ids),
     )
+
+
+def _describe_chunks(unit: Unit, proof_ids: Sequence[str]) -> dict[str, Any]:
+    """Parameters, chunks and rows by the proofs, of which the first are read; the ledger may lack some."""
+    stored = [statements.find(unit, proof_id) for proof_id in proof_ids[:LOST_CLAIM_CHUNKS_MAX]]
+    cores = [read_unchecked(each.envelope, Proof).core for each in stored if each is not None]
+    rows = [core.rows.staged for core in cores]
+    counted = [count for count in rows if count is not None]
+    return {
+        "parameters": dict(cores[0].attempt.parameters) if cores else None,
+        "chunk_ids": tuple(core.attempt.chunk_id for core in cores),
+        "chunks_more": len(proof_ids) - len(cores),
+        "rows": sum(counted) if len(counted) == len(proof_ids) else None,
+    }
 
 
 def _make_release_view(statement: Statement) -> ClaimReleaseView:

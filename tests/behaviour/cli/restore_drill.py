@@ -185,15 +185,23 @@ class Drill:
             to = Destination(self.url, table, "main", location, "none", "none", "0" * 32, token, Operation.APPEND)
             SmallStager(client).stage(lambda: table_of(rows), to)
 
-    def protect(self, table: str) -> None:
-        (self.folder / f"{table}.yaml").write_text(daily_contract(table))
+    def protect(self, table: str, text: str | None = None) -> None:
+        (self.folder / f"{table}.yaml").write_text(text or daily_contract(table))
         words = ("--contract", f"{table}.yaml", "--key", "tom.pem", "--operator", "tom", *REASON)
         self.as_role("operator").run_ok("protect", table, *words)
+
+    def migrate(self, table: str, text: str) -> None:
+        """Put another contract in force."""
+        (self.folder / "new.yaml").write_text(text)
+        signing = ("--key", "tom.pem", "--operator", "tom", *REASON, "--yes", "--out", "migration.json")
+        self.as_role("operator").run_ok("migrate", "propose", table, "--contract", "new.yaml", "--out", "proposal.json")
+        self.run_ok("migrate", "sign", "proposal.json", *signing)
+        self.run_ok("migrate", "submit", "migration.json")
 
     def publish(self, table: str, day: int, rows: Sequence[Row] | None = None, *, suffix: str = "") -> CommandResult:
         """Run a day's workload as its producer; it fails if `rows` are given that are not the source's."""
         written = [row for row in DAYS if row[0] == day] if rows is None else rows
-        self.job.job = lambda _spark, _chunk: table_of(written)
+        self.job.job = lambda _spark, chunk: table_of(rows_of_chunk(chunk.chunk_id, written))
         workload_id = f"{table.partition('.')[2]}-{day}{suffix}"
         words = ("--workload-id", workload_id, "--param", f"date=2026-11-{day}", "--small", "--job", "drill_job:job")
         return self.as_role("producer").run("run", table, *words, "--json")
@@ -229,6 +237,12 @@ class Drill:
         self.run_ok("keys", "root", "check", *self.roots, "--root-sha256", self.pin, "--out", roots)
         words = (*words, "--trust-root", "roots.json", "--root-sha256", self.pin, "--json")
         return self.as_role("auditor").run("audit", table, "--rehash", *words)
+
+
+def rows_of_chunk(chunk_id: str, rows: Sequence[Row]) -> Sequence[Row]:
+    """The rows of a chunk whose id names a town; all rows for another chunk."""
+    named = [row for row in rows if row[2] is not None and row[2] in chunk_id]
+    return named if any(town in chunk_id for town in ("Bonn", "Ulm")) else rows
 
 
 def stewards_keys(epoch: int) -> str:

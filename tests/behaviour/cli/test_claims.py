@@ -8,11 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from pvdm.cli.common.times import utc
 from pvdm.client import StewardClient
 from pvdm.errors import NotAllowedError
 from pvdm.ledger.record import statements
 from pvdm.model.role import Role
 from pvdm.model.statements.kind import StatementKind
+from pvdm.model.statements.proof import Proof
+from pvdm.model.statements.receipt import Receipt
+from pvdm.trust.statement import read_unchecked
 from tests.behaviour.cli.house import House, open_house
 from tests.behaviour.cli.support import CommandResult, Run
 from tests.support.audit.published_history import FULL_NAME, Audited
@@ -66,6 +70,23 @@ def test_a_lost_claim_is_listed_with_its_publication_and_then_with_its_release(d
         ("sold-first", desk.receipt_id, None),
         ("sold-second", None, None),
     }
+    first, second = shown
+    notary = desk.house.scene.notary
+    with notary.ledger.read() as unit:
+        receipt = read_unchecked(statements.get(unit, desk.receipt_id).envelope, Receipt)
+        core = read_unchecked(statements.get(unit, desk.proof_id).envelope, Proof).core
+    assert (first["snapshot_id"], first["published_at"]) == (str(receipt.new_snapshot_id), receipt.published_at)
+    assert (second["snapshot_id"], second["published_at"]) == (None, None)
+    assert (second["parameters"], second["chunk_ids"]) == (dict(core.attempt.parameters), [core.attempt.chunk_id])
+    assert (second["rows"], second["chunks_more"]) == (str(core.rows.staged), "0")
+    text = desk.house.require_ok(desk.house.run("claims", "lost")).out
+    for line in (
+        f"  parameters    {', '.join(f'{name}={value}' for name, value in core.attempt.parameters)}\n",
+        f"  chunks        {core.attempt.chunk_id}\n",
+        f"  rows          {core.rows.staged:,}\n",
+        f"  snapshot      {receipt.new_snapshot_id}, published at {utc(receipt.published_at)}\n",
+    ):
+        assert line in text
     out = desk.house.require_ok(desk.release(desk.receipt_id, "--yes")).out
     assert out.startswith(f"RELEASED  a lost claim on {FULL_NAME}\n")
     assert "operator-tom: compared, day by day" in out
@@ -115,6 +136,8 @@ def test_a_proof_that_is_named_as_a_receipt_is_not_released(desk: Desk) -> None:
 def test_without_yes_and_without_a_terminal_nothing_is_released(desk: Desk) -> None:
     refused = desk.release(desk.receipt_id, "--json")
     assert (refused.code, refused.error) == (2, "usage")
+    question = "allow other workloads to claim rows of this table, in your name?"
+    assert f'"{question}" needs a terminal' in refused.json["error"]["message"]
     assert desk.releases() == []
 
 

@@ -11,6 +11,7 @@ from tests.behaviour.cli.restore_drill import CONFIGURED, DAYS, Drill, drill_at,
 from tests.behaviour.cli.support import CommandResult, Run
 from tests.support.ledger.rows import receipts_of
 from tests.support.servers.starter import Starter
+from tests.support.steward.shop import contract
 
 RESTORE = ("steward", "restore", "--yes", *CONFIGURED, "--operator", "ruth", "--reason", "disk failed", "--json")
 
@@ -127,6 +128,57 @@ def test_a_publication_that_the_restore_cannot_bring_back_is_named_and_published
         audited = drill.audit("sales.orders", "--accept-lost", named["snapshot_id"])
         assert (audited.code, audited.json["holds"]) == (0, True)
         assert named["snapshot_id"] in audited.json["not_proved"][0]
+
+
+def test_a_workload_that_was_published_in_part_is_published_whole_by_a_contract_that_overwrites(
+    pvdm: Run, tmp_path: Path, starter: Starter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """docs/restore.md, "A workload that was published in part", and the trust root of its step 8."""
+    with drill_at(pvdm, tmp_path, "sqlite:///ledger.db", starter, monkeypatch) as drill:
+        drill.create_tables("raw.orders", "sales.orders")
+        drill.write([*DAYS, (24, "2026-11-14", "Bonn")], "raw.orders")
+        drill.protect("sales.orders", contract_by_town("append", "day = ${date}", "{column: day}"))
+        drill.back_up()
+        assert drill.publish("sales.orders", 14, [(24, "2026-11-14", "Bonn")]).code == 3
+        assert drill.visible_ids("sales.orders") == [24]
+        drill.stop()
+        drill.put_back()
+        shown = drill.run_ok(*RESTORE[:-1]).out
+        assert "spent      workload orders-14" in shown
+        go_on_after_restore(drill, epoch=2)
+
+        refused = drill.publish("sales.orders", 14, [(14, "2026-11-14", "Ulm")]).json["error"]
+        assert refused["reason"] == "workload_spent"
+        assert "Bonn" in refused["details"]["published_chunks"]
+        assert "contract that overwrites, and you run the whole part under a new workload id" in refused["hint"]
+        rest = drill.publish("sales.orders", 14, [(14, "2026-11-14", "Ulm")], suffix="-rest")
+        assert rest.error == "claim_overlaps"
+
+        drill.migrate("sales.orders", contract_by_town("overwrite", "day <= ${date}", None))
+        rows = [(13, "2026-11-13", "Ulm"), (14, "2026-11-14", "Ulm"), (24, "2026-11-14", "Bonn")]
+        again = drill.publish("sales.orders", 14, rows, suffix="-again")
+        assert again.code == 0, again.out
+        assert drill.visible_ids("sales.orders") == [13, 14, 24]
+        audit_with_the_new_trust_root(drill)
+
+
+def contract_by_town(operation: str, where: str, claim: str | None) -> str:
+    """A contract with a chunk for each town. An overwrite shows all of them at once."""
+    more = ["parameters:\n  date:\n    type: date", "chunking:\n  by: partition\n  columns: [town]"]
+    boundary = {"where": where} if claim is None else {"where": where, "claim": claim}
+    whole = [] if claim else ["atomicity: workload"]
+    return contract("sales.orders", *more, *whole, operation=operation, **boundary)
+
+
+def audit_with_the_new_trust_root(drill: Drill) -> None:
+    """Steps 5 and 8: the old chain of trust roots lacks the keys of the new epoch; the chain with the new one fits."""
+    pinned = ("--root-sha256", drill.pin)
+    drill.run_ok("keys", "root", "check", "root-1.json", *pinned, "--out", "roots.json")
+    words = ("audit", "sales.orders", "--rehash", *pinned, "--json", "--trust-root")
+    assert drill.as_role("auditor").run(*words, "roots.json").error == "note_key_unknown"
+    drill.run_ok("keys", "root", "check", "roots.json", "root-2.json", *pinned, "--out", "roots-2.json")
+    audited = drill.run(*words, "roots-2.json")
+    assert audited.code == 0, audited.out
 
 
 def delete_metadata_file(drill: Drill, workload_id: str) -> str:

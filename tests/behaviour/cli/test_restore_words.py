@@ -95,8 +95,10 @@ def test_the_text_names_tables_snapshots_and_next_steps(pvdm: Run, monkeypatch: 
         "blocked sales.returns: it is unknown which rows workload returns-14 claimed",
         f"pvdm claims release {'cd' * 32}",
         "abandoned 1 open workload: orders-16",
-        "published workload orders-12, which the backup has open: do not publish it again",
-        "chunks and snapshots: pvdm status --workload-id orders-12",
+        "published workload orders-12, which the backup has open, at least in part: its id is used up",
+        "chunks, and what to do for missing ones: pvdm status --workload-id orders-12",
+        "spent workload orders-14, not in the backup, published at least in part: its id is used up",
+        "chunks, and what to do for missing ones: pvdm status --workload-id orders-14",
         "migrated sales.prices: the change is lost; propose it again",
         f"protected table sales.prices: again under contract {'12' * 32}, as the log says",
         f"protected namespace curated: again under contract {'34' * 32}, as the log says",
@@ -113,3 +115,10 @@ def test_a_second_restore_says_that_nothing_was_changed(pvdm: Run, monkeypatch: 
     assert "nothing to restore" in words
     assert "--again" in words
     assert "token issue" not in words
+
+
+@pytest.mark.usefixtures("steward_folder")
+def test_without_yes_and_without_a_terminal_the_error_shows_the_question(pvdm: Run) -> None:
+    ran = pvdm("steward", "restore", *CONFIGURED, *BY)
+    assert ran.code == 2
+    assert '"restore this Steward?" needs a terminal; read what the command does, then add --yes' in ran.err

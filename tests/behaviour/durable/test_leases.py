@@ -15,6 +15,7 @@ import types
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from pvdm.client import StewardClient
 from pvdm.client.table import TableClient
 from pvdm.durable.lease import has_ended, process_identity
 from pvdm.errors import ConflictError, PvdmError
+from pvdm.ledger.work import leases
 from pvdm.model.role import Role
 from pvdm.model.states import AttemptState, WorkloadState
 from tests.support.steward.notary import opened, stand_at
@@ -430,3 +432,22 @@ def test_the_command_names_the_run_that_works_and_takes_over_with_the_option(
         code, output = shop.command([*words, "--take-over"])
         assert code == 0, output
     assert "a run works on it" not in shop.command(["status", "--workload-id", "run-1" + table])[1]
+
+
+def test_a_starting_steward_does_not_extend_a_lease_that_another_steward_released_meanwhile(line: Line) -> None:
+    notary = line.notary
+    with line.client() as client:
+        client.open_workload("run-1", "sales.orders", {})
+        client.open_workload("run-2", "sales.orders", {})
+        held = client.acquire_lease("run-1", LeaseRequest(run_id=FIRST, runner="first", seconds=900))
+        client.acquire_lease("run-2", LeaseRequest(run_id=FIRST, runner="first", seconds=900))
+        with notary.ledger.read() as unit:
+            listed = leases.list_live_at_last_use(unit)  # the start reads this; then it checks its log
+        client.release_lease("run-1", FIRST, held.lease_number)
+        line.served.stand.time.pass_by(MINUTE)
+        notary.ledger.transact(partial(leases.extend, found=listed), at_micros=notary.clock.now_micros())
+        assert client.acquire_lease("run-1", LeaseRequest(run_id=OTHER, runner="other", seconds=60)).lease_number == 2
+    with notary.ledger.read() as unit:
+        extended = leases.find_newest(unit, "run-2")
+    assert extended is not None
+    assert extended.expires_micros == notary.clock.now_micros() + 900 * SECOND

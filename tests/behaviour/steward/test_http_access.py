@@ -11,6 +11,9 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
+from pvdm.errors import Code, PvdmError
+from pvdm.ledger import ids
+from pvdm.model.fields import require_form
 from pvdm.model.role import Role
 from pvdm.steward.http.roles import RULES, AttemptToken
 from tests.support.for_each import for_each
@@ -213,14 +216,48 @@ def test_the_error_for_a_query_value_out_of_range_names_bound_and_value(
     assert (error["expected"], error["got"]) == (expected, limit)
 
 
-@pytest.mark.parametrize("workload_id", ["%00", "a%20b", "x" * 129, "%ff", "a%0A", "é"])
+@pytest.mark.parametrize("workload_id", ["%00", "a%20b", "x" * 129, "%ff", "a%0A", "é", "%2e", "%2e%2e"])
 def test_a_malformed_id_is_refused(steward: Served, operator: dict[str, str], workload_id: str) -> None:
     assert refusal(steward.http.get(f"/v1/workloads/{workload_id}", headers=operator)) == (400, "request_invalid")
 
 
 def test_the_error_for_a_malformed_id_describes_the_form_in_words(steward: Served, operator: dict[str, str]) -> None:
     error = steward.http.get("/v1/workloads/a%20b", headers=operator).json()["error"]
-    assert error["expected"] == "1 to 128 letters (A to Z, a to z), digits, dots, underscores and hyphens"
+    assert (
+        error["expected"] == "1 to 128 letters (A to Z, a to z), digits, dots, underscores and hyphens, not dots alone"
+    )
+
+
+@for_each("workload_id", (".", "..", "...."))
+def test_a_workload_id_of_dots_alone_is_refused_since_it_has_no_path(steward: Served, workload_id: str) -> None:
+    table = {"workload_id": workload_id, "table": "sales.orders"}
+    producer = steward.headers(Role.PRODUCER)
+    for path, body in (("/v1/workloads", table), ("/v1/publications", table | {"branch": "etl"})):
+        assert refusal(steward.http.post(path, json=body, headers=producer)) == (400, "request_invalid")
+    for path in ("/v1/workloads?after=", "/v1/proofs?workload_id="):
+        assert refusal(steward.http.get(path + workload_id, headers=producer)) == (400, "request_invalid")
+    with pytest.raises(PvdmError) as caught:
+        ids.require_workload_id(workload_id)
+    assert caught.value.code == Code.IDENTIFIER_INVALID
+    with pytest.raises(PvdmError) as caught:
+        require_form(workload_id, "id", "the workload id")
+    assert caught.value.reason == "document_value_invalid"
+
+
+def test_a_namespace_or_table_of_dots_alone_is_refused_since_it_has_no_path(steward: Served) -> None:
+    operator = steward.headers(Role.OPERATOR)
+    place = "/catalog/v1/namespaces"
+    schema = {"type": "struct", "fields": []}
+    assert refusal_of_catalog(steward.http.post(place, json={"namespace": [".."]}, headers=operator)) == 400
+    assert steward.http.post(place, json={"namespace": ["risk..x"]}, headers=operator).status_code == 200
+    made = steward.http.post(f"{place}/risk..x/tables", json={"name": "..", "schema": schema}, headers=operator)
+    assert refusal_of_catalog(made) == 400
+
+
+def refusal_of_catalog(response: httpx.Response) -> int:
+    """The status of a refused name in an answer of the catalog."""
+    assert "name_invalid" in response.text, response.text
+    return response.status_code
 
 
 def test_an_unknown_object_is_not_found(steward: Served, operator: dict[str, str]) -> None:

@@ -125,7 +125,7 @@ def say_on_stderr(line: str, style: str = "") -> None:
 def require_yes(question: str, lines: Iterable[Line]) -> None:
     """Show the lines and the question on standard error. Raises unless the answer is yes."""
     if not is_terminal(sys.stdin):
-        raise click.UsageError("this question needs a terminal; read what the command does, then add --yes")
+        raise click.UsageError(f'"{question}" needs a terminal; read what the command does, then add --yes')
     for line, style in lines:
         say_on_stderr(line, style or "")
     if not click.confirm(question, err=True):

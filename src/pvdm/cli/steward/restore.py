@@ -112,8 +112,11 @@ def _show(done: RestoreResult) -> None:
     names = f": {', '.join(done.abandoned)}" if done.abandoned else ""
     say(f"  abandoned  {counted(len(done.abandoned), 'open workload')}{names}")
     for workload_id in done.published:
-        say(f"  published  workload {workload_id}, which the backup has open: do not publish it again")
-        say(f"             chunks and snapshots: pvdm status --workload-id {workload_id}")
+        say(f"  published  workload {workload_id}, which the backup has open, at least in part: its id is used up")
+        say(f"             chunks, and what to do for missing ones: pvdm status --workload-id {workload_id}")
+    for workload_id in sorted({*done.spent} - {*done.published}):
+        say(f"  spent      workload {workload_id}, not in the backup, published at least in part: its id is used up")
+        say(f"             chunks, and what to do for missing ones: pvdm status --workload-id {workload_id}")
     say(f"  settled    {counted(len(done.settled), 'attempt')} by receipts")
     say(f"  revoked    {counted(done.tokens, 'token')}")
     say(f"  void       {counted(done.nonces, 'nonce')} of unused overrides and challenges")

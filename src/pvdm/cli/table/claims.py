@@ -10,6 +10,7 @@ import click
 from pvdm.cli.common.commands import command_group
 from pvdm.cli.common.options import Service, service_options
 from pvdm.cli.common.screen import Line, require_yes, say_list, say_result
+from pvdm.cli.common.times import utc
 from pvdm.cli.table.approvals import Signing, signing_options
 from pvdm.cli.table.protect import require_operator
 from pvdm.errors import Code
@@ -39,7 +40,8 @@ def claims() -> None:
 def claims_lost(*, service: Service) -> None:
     """List the claims that a restore has lost: first those that block claims, then those that were released.
 
-    Each has the receipt of its publication. A publication without a receipt is listed by its proof.
+    Both are sorted by workload. Each has the receipt of its publication, and what receipt and proofs say of it:
+    parameters, chunks, rows, snapshot and time. A publication without a receipt is listed by its proof.
 
     \b
     Examples:
@@ -106,6 +108,15 @@ def _lost_lines(view: LostClaimView) -> Iterator[Line]:
         return
     yield f"LOST  a claim on {view.table}: no workload can claim rows of the table", "bold red"
     yield from _publication_lines(view)
+    if view.parameters:
+        values = ", ".join(f"{name}={'null' if value is None else value}" for name, value in view.parameters.items())
+        yield f"  {'parameters':<14}{values}", None
+    more = f", and {view.chunks_more:,} more" if view.chunks_more else ""
+    yield f"  {'chunks':<14}{', '.join(view.chunk_ids) or 'unknown'}{more}", None
+    yield f"  {'rows':<14}{'unknown' if view.rows is None else f'{view.rows:,}'}", None
+    if view.snapshot_id is not None:
+        at = "" if view.published_at is None else f", published at {utc(view.published_at)}"
+        yield f"  {'snapshot':<14}{view.snapshot_id}{at}", None
 
 
 def _release_lines(view: ClaimReleaseView) -> Iterator[Line]:

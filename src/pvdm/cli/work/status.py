@@ -160,6 +160,9 @@ def _show(found: Status) -> None:
 
 def _show_outbox(found: Status) -> None:
     for each in found.info.outbox:
+        if each.set_aside:
+            events = f"{counted(each.set_aside, 'event')} of the channel {each.channel} in the last seven days"
+            say(f"  NOT SENT: {events}: {each.set_aside_problem}", style="bold red")
         if each.problem is not None or each.oldest_seconds >= _OUTBOX_LATE_SECONDS:
             problem = "" if each.problem is None else f": {each.problem}"
             age = f"the oldest for {counted(each.oldest_seconds, 'second')}"

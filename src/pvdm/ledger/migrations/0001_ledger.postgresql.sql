@@ -113,20 +113,24 @@ CREATE INDEX namespaces_parent ON namespaces (parent)
 CREATE TABLE outbox (
 	event_id TEXT NOT NULL,
 	channel TEXT NOT NULL,
+	kind TEXT NOT NULL,
+	domain TEXT NOT NULL,
 	body TEXT NOT NULL,
 	due_micros BIGINT NOT NULL,
 	tries BIGINT NOT NULL,
 	problem TEXT,
-	delivered_micros BIGINT,
+	done_micros BIGINT,
 	created_micros BIGINT NOT NULL,
 	at_micros BIGINT NOT NULL CONSTRAINT at_micros_not_negative CHECK (at_micros >= 0),
 	PRIMARY KEY (event_id),
 	CONSTRAINT event_id_hex CHECK (event_id ~ '^[0-9a-f]{32}$')
 )
 --;
-CREATE INDEX outbox_delivered_micros ON outbox (delivered_micros)
+CREATE INDEX outbox_done_micros ON outbox (done_micros)
 --;
-CREATE INDEX outbox_pending ON outbox (channel, created_micros) WHERE delivered_micros IS NULL
+CREATE INDEX outbox_pending ON outbox (channel, created_micros) WHERE done_micros IS NULL
+--;
+CREATE INDEX outbox_places ON outbox (channel, kind, domain) WHERE done_micros IS NULL
 --;
 CREATE TABLE pending_deletes (
 	name TEXT NOT NULL,
@@ -887,9 +891,11 @@ CREATE TRIGGER outbox_fixed BEFORE UPDATE ON outbox
 FOR EACH ROW
 WHEN (NEW.event_id IS DISTINCT FROM OLD.event_id
     OR NEW.channel IS DISTINCT FROM OLD.channel
+    OR NEW.kind IS DISTINCT FROM OLD.kind
+    OR NEW.domain IS DISTINCT FROM OLD.domain
     OR NEW.body IS DISTINCT FROM OLD.body
     OR NEW.created_micros IS DISTINCT FROM OLD.created_micros)
-EXECUTE FUNCTION pvdm_refuse('only due_micros, tries, problem, delivered_micros, at_micros of outbox change')
+EXECUTE FUNCTION pvdm_refuse('only due_micros, tries, problem, done_micros, at_micros of outbox change')
 --;
 CREATE TRIGGER outbox_no_truncate BEFORE TRUNCATE ON outbox
 FOR EACH STATEMENT

@@ -122,11 +122,13 @@ CREATE INDEX namespaces_parent ON namespaces (parent)
 CREATE TABLE outbox (
 	event_id TEXT NOT NULL,
 	channel TEXT NOT NULL,
+	kind TEXT NOT NULL,
+	domain TEXT NOT NULL,
 	body TEXT NOT NULL,
 	due_micros INTEGER NOT NULL,
 	tries INTEGER NOT NULL,
 	problem TEXT,
-	delivered_micros INTEGER,
+	done_micros INTEGER,
 	created_micros INTEGER NOT NULL,
 	at_micros INTEGER NOT NULL CONSTRAINT at_micros_not_negative CHECK (at_micros >= 0),
 	PRIMARY KEY (event_id),
@@ -134,9 +136,11 @@ CREATE TABLE outbox (
 )
  STRICT
 --;
-CREATE INDEX outbox_delivered_micros ON outbox (delivered_micros)
+CREATE INDEX outbox_done_micros ON outbox (done_micros)
 --;
-CREATE INDEX outbox_pending ON outbox (channel, created_micros) WHERE delivered_micros IS NULL
+CREATE INDEX outbox_pending ON outbox (channel, created_micros) WHERE done_micros IS NULL
+--;
+CREATE INDEX outbox_places ON outbox (channel, kind, domain) WHERE done_micros IS NULL
 --;
 CREATE TABLE pending_deletes (
 	name TEXT NOT NULL,
@@ -894,10 +898,12 @@ END
 CREATE TRIGGER outbox_fixed BEFORE UPDATE ON outbox
 WHEN NEW.event_id IS NOT OLD.event_id
     OR NEW.channel IS NOT OLD.channel
+    OR NEW.kind IS NOT OLD.kind
+    OR NEW.domain IS NOT OLD.domain
     OR NEW.body IS NOT OLD.body
     OR NEW.created_micros IS NOT OLD.created_micros
 BEGIN
-    SELECT RAISE(ABORT, 'pvdm rule: only due_micros, tries, problem, delivered_micros, at_micros of outbox change');
+    SELECT RAISE(ABORT, 'pvdm rule: only due_micros, tries, problem, done_micros, at_micros of outbox change');
 END
 --;
 CREATE TRIGGER pending_deletes_no_delete BEFORE DELETE ON pending_deletes

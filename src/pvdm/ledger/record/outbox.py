@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from sqlalchemy import bindparam, func, select
+from sqlalchemy import bindparam, case, func, select
 
-from pvdm.ledger.connection import record_from
 from pvdm.ledger.schema.record import outbox
 from pvdm.ledger.unit import Unit
 from pvdm.model import canonical_json
 
 OUTBOX_PENDING_MAX: Final = 10_000
-"""How many events of one channel may wait for delivery. Further ones are not stored."""
+"""How many events of one kind may wait for delivery. Events of other kinds do not count."""
 OUTBOX_BATCH_MAX: Final = 100
 OUTBOX_KEPT_SECONDS: Final = 90 * 86_400
 """How long a delivered event stays, so that the same event is not stored and sent again."""
+OUTBOX_SET_ASIDE_SHOWN_SECONDS: Final = 7 * 86_400
+"""How long the status shows an event that was set aside."""
 
 _PROBLEM_CHARACTERS: Final = 300
 
@@ -44,10 +45,21 @@ class OutboxEvent:
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """The events of a channel that are not delivered: their number, the oldest one's time, and its last problem."""
+    """The events of a channel that are not delivered: their number, and the oldest one's time.
+
+    `problem` is the last problem of the oldest event that has one.
+    """
 
     count: int
     since_micros: int
+    problem: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class SetAside:
+    """The events of a channel that were set aside because they could not be built, and the last one's problem."""
+
+    count: int
     problem: str | None
 
 
@@ -56,30 +68,41 @@ def event_id_of(channel: Channel, kind: str, key: str) -> str:
     return hashlib.sha256(canonical_json.dump([channel.value, kind, key])).hexdigest()[:32]
 
 
+def find_stored(unit: Unit, event_ids: Sequence[str]) -> set[str]:
+    """Those of these ids whose events are stored."""
+    return {row["event_id"] for row in unit.rows_with(select(outbox.c.event_id), outbox.c.event_id, event_ids)}
+
+
 def add(
     unit: Unit,
     channel: Channel,
+    kind: str,
     event_id: str,
     body: Mapping[str, canonical_json.Value],
     *,
+    domain: str = "",
     created_micros: int | None = None,
 ) -> bool:
-    """Store an event unless it is stored. Returns False if it is not, because too many events of the channel wait.
+    """Store an event unless it is stored. Returns False if it is not, because there is no place for it.
 
+    Each kind has `OUTBOX_PENDING_MAX` places. A domain may use a place while it uses fewer places of this kind than
+    are free: so one domain alone gets half of them, and no number of domains uses up the places of a further one.
     `created_micros` is when the event happened; the default is the unit's time.
     """
-    waiting = unit.row(_COUNT_PENDING, of_channel=channel.value)
-    if waiting is not None and waiting["count"] >= OUTBOX_PENDING_MAX:
+    waiting = unit.row(_COUNT_WAITING, of_channel=channel.value, of_kind=kind, of_domain=domain)
+    if waiting is not None and waiting["of_domain"] >= OUTBOX_PENDING_MAX - waiting["of_kind"]:
         return False
     unit.insert_new(
         outbox,
         event_id=event_id,
         channel=channel,
+        kind=kind,
+        domain=domain,
         body=canonical_json.dump(body).decode(),
         due_micros=unit.at_micros,
         tries=0,
         problem=None,
-        delivered_micros=None,
+        done_micros=None,
         created_micros=unit.at_micros if created_micros is None else created_micros,
     )
     return True
@@ -88,13 +111,13 @@ def add(
 def list_due(unit: Unit, channel: Channel, now_micros: int) -> list[OutboxEvent]:
     """The events of the channel that are due for delivery, oldest first."""
     c = outbox.c
-    wanted = select(outbox).where(c.delivered_micros.is_(None), c.channel == channel, c.due_micros <= now_micros)
+    wanted = select(outbox).where(c.done_micros.is_(None), c.channel == channel, c.due_micros <= now_micros)
     return unit.records(OutboxEvent, wanted.order_by(c.created_micros, c.event_id).limit(OUTBOX_BATCH_MAX))
 
 
 def note_delivered(unit: Unit, event_id: str) -> None:
     """Note that the receiver has accepted the event."""
-    unit.update(outbox, {"event_id": event_id}, delivered_micros=unit.at_micros, problem=None)
+    unit.update(outbox, {"event_id": event_id}, done_micros=unit.at_micros, problem=None)
 
 
 def note_problem(unit: Unit, event: OutboxEvent, problem: str, *, due_micros: int) -> None:
@@ -103,23 +126,44 @@ def note_problem(unit: Unit, event: OutboxEvent, problem: str, *, due_micros: in
     unit.update(outbox, {"event_id": event.event_id}, **changed)
 
 
+def set_aside(unit: Unit, event: OutboxEvent, problem: str) -> None:
+    """Note that the event will not be delivered, and why."""
+    changed = {"tries": event.tries + 1, "problem": problem[:_PROBLEM_CHARACTERS], "done_micros": unit.at_micros}
+    unit.update(outbox, {"event_id": event.event_id}, **changed)
+
+
 def find_pending(unit: Unit, channel: Channel) -> Pending | None:
     """The channel's events that are not delivered, or None if there is none."""
     c = outbox.c
-    pending = (c.delivered_micros.is_(None), c.channel == channel)
-    counted = unit.row(_COUNT_PENDING, of_channel=channel.value)
-    oldest = unit.row(select(outbox).where(*pending).order_by(c.created_micros, c.event_id).limit(1))
-    if counted is None or oldest is None:
+    pending = (c.done_micros.is_(None), c.channel == channel)
+    counted = unit.row(select(func.count().label("count"), func.min(c.created_micros).label("oldest")).where(*pending))
+    if counted is None or counted["count"] == 0:
         return None
-    return record_from(Pending, oldest, count=counted["count"], since_micros=oldest["created_micros"])
+    failed = select(c.problem).where(*pending, c.problem.is_not(None)).order_by(c.created_micros, c.event_id).limit(1)
+    row = unit.row(failed)
+    return Pending(counted["count"], counted["oldest"], None if row is None else row["problem"])
+
+
+def find_set_aside(unit: Unit, channel: Channel, *, since_micros: int) -> SetAside | None:
+    """The channel's events that were set aside since that time, or None if there is none."""
+    c = outbox.c
+    wanted = select(c.problem, func.count().over().label("count"))
+    wanted = wanted.where(c.channel == channel, c.done_micros >= since_micros, c.problem.is_not(None))
+    row = unit.row(wanted.order_by(c.done_micros.desc(), c.event_id).limit(1))
+    return None if row is None else SetAside(row["count"], row["problem"])
 
 
 def forget_old(unit: Unit) -> None:
-    """Delete events that were delivered long ago."""
+    """Delete events that were delivered or set aside long ago."""
     before = unit.at_micros - OUTBOX_KEPT_SECONDS * 1_000_000
-    unit.execute(outbox.delete().where(outbox.c.delivered_micros < before))
+    unit.execute(outbox.delete().where(outbox.c.done_micros < before))
 
 
-_COUNT_PENDING: Final = select(func.count().label("count")).where(
-    outbox.c.delivered_micros.is_(None), outbox.c.channel == bindparam("of_channel")
+_COUNT_WAITING: Final = select(
+    func.count().label("of_kind"),
+    func.count(case((outbox.c.domain == bindparam("of_domain"), 1))).label("of_domain"),
+).where(
+    outbox.c.done_micros.is_(None),
+    outbox.c.channel == bindparam("of_channel"),
+    outbox.c.kind == bindparam("of_kind"),
 )

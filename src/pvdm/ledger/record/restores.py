@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from sqlalchemy import func, select, update
 
-from pvdm.errors import Code, NotAllowedError, PvdmError
+from pvdm.errors import Code, NotAllowedError
 from pvdm.ledger import ids
 from pvdm.ledger.connection import Row, convert_if_found, record_from, record_if_found
 from pvdm.ledger.schema.catalog import tables
@@ -184,6 +184,12 @@ def list_lost_claims(
     return unit.records(LostClaim, ordered.limit(count))
 
 
+def list_lost_claims_of(unit: Unit, workload_id: str) -> list[LostClaim]:
+    """The workload's lost claims, by receipt or proof."""
+    wanted = select(lost_claims).where(lost_claims.c.workload_id == workload_id)
+    return unit.records(LostClaim, wanted.order_by(lost_claims.c.receipt_id))
+
+
 def list_released(unit: Unit, *, target: str) -> list[str]:
     """The receipts (or proofs) of the target whose lost claims are released, by id."""
     c = lost_claims.c
@@ -239,10 +245,6 @@ def require_not_published_in_lost_time(unit: Unit, workload_id: str) -> None:
     """Raise `workload_spent` if a chunk of the workload was, or may have been, published in the lost time."""
     used = list_used_chunks(unit, workload_id)
     if used:
-        raise used_workload_error(workload_id, f"chunk {used[0].chunk_id} as snapshot {used[0].snapshot_id}")
-
-
-def used_workload_error(workload_id: str, published: str) -> PvdmError:
-    """The error for a workload id that was used in the lost time."""
-    message = f"workload {workload_id} was published before the ledger was restored"
-    return Code.WORKLOAD_SPENT(message, got=published, workload_id=workload_id)
+        message = f"workload {workload_id} was published before the ledger was restored"
+        got = f"chunk {used[0].chunk_id} as snapshot {used[0].snapshot_id}"
+        raise Code.WORKLOAD_SPENT(message, got=got, workload_id=workload_id)

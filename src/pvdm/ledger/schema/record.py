@@ -192,18 +192,20 @@ lost_claims: Final = schema.table(
 outbox: Final = schema.table(
     "outbox",
     schema.text_column("event_id", primary_key=True),
-    *schema.text_columns("channel", "body"),
+    *schema.text_columns("channel", "kind", "domain", "body"),  # `domain`: empty if the event is of none
     *(schema.number_column(name, changes=True) for name in ("due_micros", "tries")),
     schema.text_column("problem", nullable=True, changes=True),  # why the last delivery failed
-    schema.number_column("delivered_micros", nullable=True, changes=True),
+    # When the event was delivered, or, if it has a problem, when it was set aside.
+    schema.number_column("done_micros", nullable=True, changes=True),
     schema.number_column("created_micros"),
     schema.time_column(),
     *schema.hex_checks(32, "event_id"),
-    Index("outbox_delivered_micros", "delivered_micros"),
+    Index("outbox_done_micros", "done_micros"),
     in_step_log=False,
     deletable=True,
 )
-schema.index_where("outbox_pending", "delivered_micros IS NULL", outbox.c.channel, outbox.c.created_micros)
+schema.index_where("outbox_pending", "done_micros IS NULL", outbox.c.channel, outbox.c.created_micros)
+schema.index_where("outbox_places", "done_micros IS NULL", outbox.c.channel, outbox.c.kind, outbox.c.domain)
 
 # Settings that all Stewards of this ledger share: one row. A setting that no Steward has set yet is null.
 shared_settings: Final = schema.table(

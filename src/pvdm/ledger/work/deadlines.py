@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from sqlalchemy import select
+from sqlalchemy import and_, or_, select
 
 from pvdm.errors import Code
 from pvdm.ledger.connection import record_from, record_if_found
@@ -15,6 +15,7 @@ from pvdm.ledger.unit import Unit
 from pvdm.model.printable import utc_time
 from pvdm.model.states import WorkloadState
 
+PASSED_PAGE_MAX_ROWS: Final = 500
 _MICROS: Final = 1_000_000
 
 
@@ -32,6 +33,15 @@ class Deadline:
         return self.deadline_micros - self.seconds * _MICROS
 
 
+@dataclass(frozen=True, slots=True)
+class PassedDeadline:
+    """A deadline that has passed, and the domain of its workload."""
+
+    workload_id: str
+    deadline_micros: int
+    domain: str
+
+
 def find(unit: Unit, workload_id: str) -> Deadline | None:
     """The workload's deadline, or None if its runs have no limit."""
     return record_if_found(Deadline, unit.find(deadlines, workload_id=workload_id))
@@ -43,12 +53,13 @@ def find_all(unit: Unit, workload_ids: Sequence[str]) -> dict[str, Deadline]:
     return {row["workload_id"]: record_from(Deadline, row) for row in rows}
 
 
-def list_passed(unit: Unit, *, since_micros: int, now_micros: int) -> list[Deadline]:
-    """The deadlines of open workloads that have passed since that time, oldest first."""
-    passed = deadlines.c.deadline_micros.between(since_micros, now_micros)
-    same_workload = workloads.c.workload_id == deadlines.c.workload_id
-    wanted = select(deadlines).join(workloads, same_workload).where(passed, workloads.c.state == WorkloadState.OPEN)
-    return unit.records(Deadline, wanted.order_by(deadlines.c.deadline_micros))
+def page_passed(unit: Unit, *, after: tuple[int, str], now_micros: int) -> list[PassedDeadline]:
+    """The next deadlines of open workloads that have passed, by time and workload id; `after` has those of the last."""
+    time, workload_id = deadlines.c.deadline_micros, deadlines.c.workload_id
+    later = or_(time > after[0], and_(time == after[0], workload_id > after[1]))
+    wanted = select(workload_id, time, workloads.c.domain).join(workloads, workloads.c.workload_id == workload_id)
+    wanted = wanted.where(time.between(after[0], now_micros), later, workloads.c.state == WorkloadState.OPEN)
+    return unit.records(PassedDeadline, wanted.order_by(time, workload_id).limit(PASSED_PAGE_MAX_ROWS))
 
 
 def set_timeout(unit: Unit, workload_id: str, seconds: int) -> None:

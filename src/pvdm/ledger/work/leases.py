@@ -170,8 +170,15 @@ def list_live_at_last_use(unit: Unit) -> list[Lease]:
 
 
 def extend(unit: Unit, found: Sequence[Lease]) -> None:
-    """Give these leases their full time again: their runs could not renew them while no Steward served the ledger."""
+    """Give these leases their full time again: their runs could not renew them while no Steward served the ledger.
+
+    A lease that has changed since it was read stays as it is: another Steward serves the ledger, and may have renewed
+    or released it, or given a newer one.
+    """
     for each in found:
+        unit.lock_name(f"workload {each.workload_id}")
+        if find_newest(unit, each.workload_id) != each:
+            continue
         deadline = deadlines.find(unit, each.workload_id)
         expires = max(each.expires_micros, unit.at_micros + each.seconds * _MICROS)
         _set_expiry(unit, each, expires if deadline is None else min(expires, deadline.deadline_micros))

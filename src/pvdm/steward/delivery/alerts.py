@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
 import os
 import signal
 import subprocess
 import time
+from collections.abc import Mapping
 from typing import Final
 
 import httpx
@@ -47,16 +49,24 @@ def _post(config: WebhookAlerts, secret: Secret, event: OutboxEvent) -> None:
         TIMESTAMP_HEADER: timestamp,
         SIGNATURE_HEADER: sign(secret, timestamp, event.body),
     }
+    # httpx's own timeouts count for each read, so a receiver that sends single bytes could hold the call for long.
     try:
-        # Only the status counts, so the answer's body is not read. A redirect is an error.
-        with (
-            httpx.Client(timeout=config.timeout_seconds, trust_env=False) as client,
-            client.stream("POST", config.url, content=event.body, headers=headers) as response,
-        ):
-            if not response.is_success:
-                raise DeliveryError(f"the webhook answered with status {response.status_code}")
+        status = asyncio.run(asyncio.wait_for(_request_status(config.url, event.body, headers), config.timeout_seconds))
+    except TimeoutError:
+        raise DeliveryError(f"the webhook did not answer within {config.timeout_seconds} seconds") from None
     except httpx.HTTPError as error:
         raise DeliveryError(f"the webhook cannot be reached: {type(error).__name__}") from None
+    if not httpx.codes.is_success(status):
+        raise DeliveryError(f"the webhook answered with status {status}")
+
+
+async def _request_status(url: str, body: bytes, headers: Mapping[str, str]) -> int:
+    """The status of the answer. Its body is not read, and a redirect is not followed."""
+    async with (
+        httpx.AsyncClient(timeout=None, trust_env=False) as client,  # noqa: S113 - the caller has a timeout
+        client.stream("POST", url, content=body, headers=headers) as response,
+    ):
+        return response.status_code
 
 
 def _run_command(config: CommandAlerts, event: OutboxEvent) -> None:

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
-from pvdm.errors import PvdmError
+from pvdm.errors import PvdmError, StateUnknownError, UnavailableError
 from pvdm.ledger import Ledger
 from pvdm.ledger.clock import LedgerClock
 from pvdm.ledger.record import outbox
@@ -14,12 +14,14 @@ from pvdm.ledger.record.outbox import Channel, OutboxEvent
 from pvdm.steward.logs import log_failure, log_warning
 
 DELIVERY_RETRY_MAX_SECONDS: Final = 3_600
+UNBUILT_TRIES_MAX: Final = 12
+"""After so many tries an event that cannot be built is set aside: about three hours after the first try."""
 POLL_SECONDS: Final = 2.0
 _RETRY_SECONDS: Final = 5.0
 _MICROS: Final = 1_000_000
 
 Send = Callable[[OutboxEvent], None]
-"""Sends an event. Raises DeliveryError unless the receiver has accepted it."""
+"""Sends an event. Raises DeliveryError unless the receiver has accepted it; other errors if it cannot be built."""
 
 
 class DeliveryError(Exception):
@@ -80,13 +82,34 @@ class Delivery:
         try:
             self._send(event)
         except DeliveryError as error:
-            problem, wait = str(error), min(DELIVERY_RETRY_MAX_SECONDS, _RETRY_SECONDS * 2.0 ** min(event.tries, 16))
-            log_warning("not_delivered", channel=self._channel.value, event_id=event.event_id, tries=event.tries + 1)
-            now = self._clock.now_micros()
-            due = now + int(wait * _MICROS)
-            self._ledger.transact(lambda unit: outbox.note_problem(unit, event, problem, due_micros=due), at_micros=now)
+            self._try_later(event, str(error))
+            return False
+        except (StateUnknownError, UnavailableError):  # the ledger: no fault of the event
+            raise
+        except Exception as error:
+            self._note_unbuilt(event, error)
             return False
         self._ledger.transact(
             lambda unit: outbox.note_delivered(unit, event.event_id), at_micros=self._clock.now_micros()
         )
         return True
+
+    def _try_later(self, event: OutboxEvent, problem: str) -> None:
+        wait = min(DELIVERY_RETRY_MAX_SECONDS, _RETRY_SECONDS * 2.0 ** min(event.tries, 16))
+        log_warning("not_delivered", channel=self._channel.value, event_id=event.event_id, tries=event.tries + 1)
+        now = self._clock.now_micros()
+        due = now + int(wait * _MICROS)
+        self._ledger.transact(lambda unit: outbox.note_problem(unit, event, problem, due_micros=due), at_micros=now)
+
+    def _note_unbuilt(self, event: OutboxEvent, error: Exception) -> None:
+        """Try an event that cannot be built again later, or set it aside. The events after it are delivered."""
+        if isinstance(error, PvdmError):
+            problem = f"the event cannot be built: {error.reason}"
+        else:
+            log_failure("delivery_met_a_bug", error, channel=self._channel.value)
+            problem = f"the event cannot be built: {type(error).__name__}"
+        if event.tries + 1 < UNBUILT_TRIES_MAX:
+            self._try_later(event, problem)
+            return
+        log_warning("event_set_aside", channel=self._channel.value, event_id=event.event_id)
+        self._ledger.transact(lambda unit: outbox.set_aside(unit, event, problem), at_micros=self._clock.now_micros())

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import ClassVar, Final
 
@@ -11,12 +11,13 @@ from pvdm.api.work import JobState
 from pvdm.errors import PvdmError
 from pvdm.ledger import Ledger, Unit
 from pvdm.ledger.clock import LedgerClock
-from pvdm.ledger.record import proofs
+from pvdm.ledger.record import outbox, proofs
+from pvdm.ledger.record.outbox import Channel, event_id_of
 from pvdm.ledger.work import deadlines
 from pvdm.model.printable import iso_time
 from pvdm.steward.logs import log_warning
 from pvdm.steward.record.expiries import Expiries
-from pvdm.steward.work.notices import AlertFacts, AlertKind, Notices, describe_workload_facts
+from pvdm.steward.work.notices import AlertFacts, AlertKind, Notices, describe_known_facts
 from pvdm.steward.work.opened import describe_work
 from pvdm.steward.work.queries import JobStatus
 
@@ -24,6 +25,8 @@ _MICROS: Final = 1_000_000
 _DAY_SECONDS: Final = 86_400
 # How far back the ledger is searched: a Steward that was down for longer does not report what happened before.
 _LOOK_BACK_MICROS: Final = 30 * _DAY_SECONDS * _MICROS
+# How many alerts are added in one transaction: other writers wait for it.
+_ADDED_AT_ONCE: Final = 50
 # An expiry is reported when so much time is left, and again at each later mark.
 _MARKS_SECONDS: Final = (30 * _DAY_SECONDS, 7 * _DAY_SECONDS, _DAY_SECONDS, 0)
 # These are made for a shorter time. Tokens of jobs, which are made for hours, are not reported.
@@ -43,37 +46,67 @@ class Watch:
     interval_seconds: ClassVar = 30.0
 
     def look(self) -> None:
-        """Add the alerts that are due. What cannot be read is logged, and read again by the next call."""
-        for read in (self._read_ledger, self._read_expiries, self._read_jobs):
+        """Add the alerts that are due. What cannot be read is logged, and read again by the next call.
+
+        An alert for which the outbox has no place is tried again by the next call.
+        """
+        full: set[tuple[AlertKind, str]] = set()
+        for read in (self._read_overrides, self._read_expiries, self._read_jobs, self._read_deadlines):
             try:
-                if found := read():
-                    self.ledger.transact(partial(self._add, alerts=found), at_micros=self._now())
+                for page in read():
+                    self._add_new(page, full)
             except PvdmError as error:
                 log_warning("not_watched", what=read.__name__.removeprefix("_read_"), code=error.reason)
 
     def _now(self) -> int:
         return self.clock.now_micros()
 
-    def _add(self, unit: Unit, alerts: Sequence[_Alert]) -> None:
-        for each in alerts:
-            facts = {} if each.workload_id is None else describe_workload_facts(unit, each.workload_id)
-            self.notices.add_alert(unit, each.kind, each.key, {**facts, **each.facts})
+    def _add_new(self, alerts: Sequence[_Alert], full: set[tuple[AlertKind, str]]) -> None:
+        """Add those of the alerts that are not stored, in short transactions. A refusal of the outbox is put in `full`.
 
-    def _read_ledger(self) -> list[_Alert]:
-        now = self._now()
+        The kinds and domains in `full` are skipped, so that an outbox without places costs one transaction.
+        """
         with self.ledger.read() as unit:
-            passed = deadlines.list_passed(unit, since_micros=now - _LOOK_BACK_MICROS, now_micros=now)
-            used = proofs.list_used_overrides(unit, since_micros=now - _LOOK_BACK_MICROS)
-        late = [
-            _Alert(
-                AlertKind.DEADLINE_PASSED,
-                f"{each.workload_id} {each.deadline_micros}",
-                {"deadline": iso_time(each.deadline_micros)},
-                each.workload_id,
-            )
-            for each in passed
-        ]
-        overridden = [
+            stored = outbox.find_stored(unit, [each.event_id for each in alerts])
+        new = [each for each in alerts if each.event_id not in stored]
+        for start in range(0, len(new), _ADDED_AT_ONCE):
+            page = [each for each in new[start : start + _ADDED_AT_ONCE] if each.place not in full]
+            if page:
+                with self.ledger.read() as unit:
+                    described = [_describe(unit, each) for each in page]
+                full |= self.ledger.transact(partial(self._add, alerts=described), at_micros=self._now())
+
+    def _add(self, unit: Unit, alerts: Sequence[_Alert]) -> set[tuple[AlertKind, str]]:
+        """Add the alerts. Returns the kinds and domains that have no place left."""
+        full: set[tuple[AlertKind, str]] = set()
+        for each in alerts:
+            if each.place not in full and not self.notices.add_alert(unit, each.kind, each.key, each.facts):
+                full.add(each.place)
+        return full
+
+    def _read_deadlines(self) -> Iterator[list[_Alert]]:
+        now = self._now()
+        after = (now - _LOOK_BACK_MICROS, "")
+        while True:
+            with self.ledger.read() as unit:
+                passed = deadlines.page_passed(unit, after=after, now_micros=now)
+            yield [
+                _Alert(
+                    AlertKind.DEADLINE_PASSED,
+                    f"{each.workload_id} {each.deadline_micros}",
+                    {"deadline": iso_time(each.deadline_micros), "domain": each.domain},
+                    each.workload_id,
+                )
+                for each in passed
+            ]
+            if len(passed) < deadlines.PASSED_PAGE_MAX_ROWS:
+                break
+            after = (passed[-1].deadline_micros, passed[-1].workload_id)
+
+    def _read_overrides(self) -> Iterator[list[_Alert]]:
+        with self.ledger.read() as unit:
+            used = proofs.list_used_overrides(unit, since_micros=self._now() - _LOOK_BACK_MICROS)
+        yield [
             _Alert(
                 AlertKind.BREAK_GLASS_USED,
                 each.override_id,
@@ -82,9 +115,8 @@ class Watch:
             )
             for each, workload_id in used
         ]
-        return [*late, *overridden]
 
-    def _read_expiries(self) -> list[_Alert]:
+    def _read_expiries(self) -> Iterator[list[_Alert]]:
         found, now = [], self._now()
         for what, expires in self.expiries.micros().items():
             marks = _MARKS_OF_KINDS.get(what, _MARKS_SECONDS)
@@ -92,9 +124,9 @@ class Watch:
             if passed:
                 facts: AlertFacts = {"what": what, "expires": iso_time(expires), "expired": expires <= now}
                 found.append(_Alert(AlertKind.EXPIRING, f"{what} {expires} {min(passed)}", facts))
-        return found
+        yield found
 
-    def _read_jobs(self) -> list[_Alert]:
+    def _read_jobs(self) -> Iterator[list[_Alert]]:
         day = self._now() // (_DAY_SECONDS * _MICROS)
         stuck = [
             each
@@ -103,15 +135,18 @@ class Watch:
         ]
         found = []
         for each in stuck:
+            work = describe_work(self.ledger, each.subject)
             facts: AlertFacts = {
-                **describe_work(self.ledger, each.subject),
+                **work,
                 "job": each.kind.value,
                 "job_state": each.state.value,
                 "age_seconds": int(each.age_seconds),
                 "reason": None if each.error is None else each.error.reason,
             }
-            found.append(_Alert(AlertKind.JOB_STUCK, f"{each.kind} {each.subject} {each.state} {day}", facts))
-        return found
+            workload_id = None if work["workload_id"] is None else str(work["workload_id"])
+            key = f"{each.kind} {each.subject} {each.state} {day}"
+            found.append(_Alert(AlertKind.JOB_STUCK, key, facts, workload_id))
+        yield found
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,3 +155,19 @@ class _Alert:
     key: str  # two alerts of a kind with the same key are one
     facts: AlertFacts
     workload_id: str | None = None
+
+    @property
+    def event_id(self) -> str:
+        return event_id_of(Channel.ALERTS, self.kind, self.key)
+
+    @property
+    def place(self) -> tuple[AlertKind, str]:
+        """Its kind and domain, which share the places in the outbox."""
+        return self.kind, str(self.facts.get("domain") or "")
+
+
+def _describe(unit: Unit, alert: _Alert) -> _Alert:
+    """The alert with the facts of its workload."""
+    if alert.workload_id is None:
+        return alert
+    return replace(alert, facts={**describe_known_facts(unit, alert.workload_id), **alert.facts})

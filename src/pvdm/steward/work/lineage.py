@@ -7,6 +7,7 @@ from enum import StrEnum
 from pvdm.ledger import Unit
 from pvdm.ledger.record import events, outbox
 from pvdm.ledger.record.outbox import Channel, event_id_of
+from pvdm.ledger.work import workloads
 
 
 class RunStep(StrEnum):
@@ -24,7 +25,8 @@ def add_step(unit: Unit, step: RunStep, workload_id: str, at_micros: int, attemp
     if step is not RunStep.START:
         add_step(unit, RunStep.START, workload_id, _read_opened_micros(unit, workload_id) or at_micros)
     body = {"step": step.value, "workload_id": workload_id, "at_micros": at_micros, "attempt_id": attempt_id}
-    return outbox.add(unit, Channel.LINEAGE, event_id, body, created_micros=at_micros)
+    domain = workloads.get(unit, workload_id).opening.domain
+    return outbox.add(unit, Channel.LINEAGE, step, event_id, body, domain=domain, created_micros=at_micros)
 
 
 def _read_opened_micros(unit: Unit, workload_id: str) -> int | None:

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Final
 
-from pvdm.errors import PvdmError
+from pvdm.errors import PvdmError, StateUnknownError, UnavailableError
 from pvdm.ledger import Unit
 from pvdm.ledger.record import outbox
 from pvdm.ledger.record.outbox import Channel, event_id_of
@@ -55,14 +55,16 @@ class Notices:
     alerts: bool = False
     lineage: bool = False
 
-    def add_alert(self, unit: Unit, kind: AlertKind, key: str, facts: AlertFacts) -> None:
-        """Add an alert, unless one of this kind was added under this key."""
+    def add_alert(self, unit: Unit, kind: AlertKind, key: str, facts: AlertFacts) -> bool:
+        """Add an alert, unless one of this kind was added under this key. Returns False if there is no place for it."""
         if not self.alerts:
-            return
-        event_id = event_id_of(Channel.ALERTS, kind, key)
+            return True
+        event_id, domain = event_id_of(Channel.ALERTS, kind, key), facts.get("domain") or ""
         body = {"event_id": event_id, "kind": kind.value, "at": iso_time(unit.at_micros), "steward": self.steward}
-        if not outbox.add(unit, Channel.ALERTS, event_id, {**body, **facts}):
-            log_warning("alert_dropped", kind=kind.value)
+        added = outbox.add(unit, Channel.ALERTS, kind, event_id, {**body, **facts}, domain=str(domain))
+        if not added:
+            log_warning("alert_dropped", kind=kind.value, domain=str(domain))
+        return added
 
     def add_verdict_fail(self, unit: Unit, attempt: Attempt, core: ProofCore, proof_id: str) -> None:
         """Add the alert about a FAIL, and about the last attempt of its chunk."""
@@ -135,6 +137,19 @@ def describe_workload_facts(unit: Unit, workload_id: str) -> dict[str, canonical
         "table_uuid": opening.table_uuid,
         "workload_id": workload_id,
     }
+
+
+def describe_known_facts(unit: Unit, workload_id: str) -> dict[str, canonical_json.Value]:
+    """`describe_workload_facts`, or only the id and the domain if the ledger lacks the others (after a restore)."""
+    try:
+        return describe_workload_facts(unit, workload_id)
+    except (StateUnknownError, UnavailableError):
+        raise
+    except PvdmError as error:
+        log_warning("alert_not_described", workload_id=workload_id, code=error.reason)
+    found = workloads.find(unit, workload_id)
+    domain = {} if found is None else {"domain": found.opening.domain}
+    return {**domain, "workload_id": workload_id}
 
 
 def _describe(unit: Unit, attempt: Attempt) -> tuple[DataProductContract, dict[str, canonical_json.Value]]:

@@ -15,25 +15,18 @@ from pvdm.lake.format.table.snapshots import MAIN, RefType
 from pvdm.ledger import Ledger, Unit
 from pvdm.ledger.catalog import tables
 from pvdm.ledger.ids import REASON_MAX_CHARACTERS
-from pvdm.ledger.record import proofs, protections, restores, statements
-from pvdm.ledger.record.restores import UsedChunk
+from pvdm.ledger.record import proofs, protections
 from pvdm.ledger.record.tokens import EVERY_DOMAIN, Grant, require_domain
-from pvdm.ledger.work import attempts, chunks, plannings, workloads
+from pvdm.ledger.work import attempts, plannings, workloads
 from pvdm.ledger.work.attempts import Attempt
-from pvdm.ledger.work.chunks import ChunkPublication
 from pvdm.ledger.work.plannings import Planning
 from pvdm.ledger.work.workloads import PARAMETERS_MAX_BYTES, Workload
 from pvdm.model import canonical_json
 from pvdm.model.chunk import BRANCH_PREFIX, branch_of, is_steward_branch
 from pvdm.model.contract import BoundContract, DataProductContract, parse_contract
-from pvdm.model.printable import list_first
-from pvdm.model.statements.kind import StatementKind
-from pvdm.model.statements.proof import Proof
-from pvdm.model.statements.receipt import Receipt
-from pvdm.model.statements.table import TableRef
 from pvdm.model.states import WorkloadState, needs_reason
 from pvdm.steward.work.sources import table_name
-from pvdm.trust.statement import read_unchecked
+from pvdm.steward.work.spent import find_spent_table, spent_error
 
 Facts = dict[str, str | int | None]
 _REFUSAL_KEYS: Final = ("code", "reason", "message", "expected", "got", "hint")
@@ -98,24 +91,18 @@ def get_workload(unit: Unit, grant: Grant, workload_id: str) -> Workload:
 def require_not_published_since(unit: Unit, workload: Workload) -> None:
     """Raise `workload_spent` for a workload that a restore abandoned and that was published after the backup."""
     workload_id = workload.opening.workload_id
-    used = restores.list_used_chunks(unit, workload_id) if workload.state is WorkloadState.ABANDONED else []
-    if used:
-        table = _read_table(unit, used[0].statement_id)
-        published: list[UsedChunk | ChunkPublication] = [*used, *chunks.list_publications(unit, workload_id)]
-        described = [_describe_chunk(table, each) for each in published]
-        raise restores.used_workload_error(workload_id, list_first(described))
+    table = find_spent_table(unit, workload_id) if workload.state is WorkloadState.ABANDONED else None
+    if table is not None:
+        raise spent_error(unit, workload_id, table)
 
 
 def _require_unused_id(unit: Unit, grant: Grant, workload_id: str) -> None:
     """Raise `workload_spent` if a restore has found receipts or proofs of this workload id, which the backup lacks."""
-    described = []
-    for each in restores.list_used_chunks(unit, workload_id):
-        table = _read_table(unit, each.statement_id)
+    table = find_spent_table(unit, workload_id)
+    if table is not None:
         row = tables.find_by_uuid(unit, table.uuid)
         require_domain(grant, EVERY_DOMAIN if row is None else row.domain)
-        described.append(_describe_chunk(table, each))
-    if described:
-        raise restores.used_workload_error(workload_id, list_first(described))
+        raise spent_error(unit, workload_id, table)
 
 
 def _require_no_planning(unit: Unit, grant: Grant, workload_id: str) -> None:
@@ -127,18 +114,6 @@ def _require_no_planning(unit: Unit, grant: Grant, workload_id: str) -> None:
     got = f"a plan in the making, for which {planning.files_read} of {planning.files} source files are read"
     hint = "the workload is opened when its plan is made; `pvdm run` waits for it, and `pvdm status` lists the job"
     raise Code.RECORD_UNKNOWN(reason="workload_unknown", expected="an open workload", got=got, hint=hint)
-
-
-def _describe_chunk(table: TableRef, each: UsedChunk | ChunkPublication) -> str:
-    return f"chunk {each.chunk_id} of {table.name} as snapshot {each.snapshot_id}"
-
-
-def _read_table(unit: Unit, statement_id: str) -> TableRef:
-    """The table that the statement, a receipt or a proof, is about."""
-    stored = statements.get(unit, statement_id)
-    if stored.kind is StatementKind.RECEIPT:
-        return read_unchecked(stored.envelope, Receipt).table
-    return read_unchecked(stored.envelope, Proof).core.target.table
 
 
 def describe_work(ledger: Ledger, subject: str) -> Facts:

@@ -46,6 +46,7 @@ from pvdm.steward.work.opened import (
 )
 from pvdm.steward.work.planning import Planner, require_contract
 from pvdm.steward.work.sources import Sources, levels_of, load_row
+from pvdm.steward.work.spent import find_spent_table, spent_error
 from pvdm.verify.fetch import Files
 from pvdm.verify.fit import require_partition_values, require_usable
 from pvdm.verify.planning import claim_of, with_source_column, with_target_column
@@ -321,6 +322,9 @@ class Workloads:
                 workloads.require_same_opening(replace(opening, source=earlier.opening.source), earlier.opening)
                 require_not_published_since(unit, earlier)
                 return earlier
+            spent_on = find_spent_table(unit, workload_id)
+            if spent_on is not None and spent_on.uuid == row.table_uuid:
+                raise spent_error(unit, workload_id, spent_on)
             restores.require_not_published_in_lost_time(unit, workload_id)
         begun = self.planner.find(opening)
         if begun is not None:

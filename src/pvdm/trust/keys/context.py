@@ -20,7 +20,7 @@ _COUNTER: Final = b"\x01"  # the last byte of each message (spec/keys.md section
 _HASH_BYTES: Final = 32
 _RANDOM_ID: Final = (re.compile(r"[0-9a-f]{32}"), "32 lower-case hex digits")
 _PATTERNS: Final = {
-    "workload_id": (re.compile(r"[A-Za-z0-9._-]{1,128}"), "1 to 128 of A-Z a-z 0-9 . _ -"),
+    "workload_id": (re.compile(r"(?!\.+\Z)[A-Za-z0-9._-]{1,128}"), "1 to 128 of A-Z a-z 0-9 . _ -, not dots alone"),
     "attempt_id": _RANDOM_ID,
     "nonce": _RANDOM_ID,
     "table_uuid": (re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"), "a UUID in lower case"),

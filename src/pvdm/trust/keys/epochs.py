@@ -155,6 +155,11 @@ class EpochBook(Document, title="the epoch book", format="pvdm-epochs/v1"):
         if workload_epoch is not None:
             return self.require_usable(workload_epoch).number
         if self.active is None:
+            newest = self.epochs[-1] if self.epochs else None
+            if newest is not None and newest.state is EpochStage.CREATED:  # as after a restore
+                command = f"pvdm keys activate {newest.number} --reason TEXT"
+                hint = f"name the keys of epoch {newest.number} in the trust root, then activate it: `{command}`"
+                raise Code.EPOCH_REFUSED(reason="epoch_none_active", got=f"epoch {newest.number} CREATED", hint=hint)
             raise Code.EPOCH_REFUSED(reason="epoch_none_active", got="none")
         return self.active.number
 

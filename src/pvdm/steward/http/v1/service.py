@@ -28,6 +28,7 @@ from pvdm.trust.keys.epochs import EpochChange
 from pvdm.version import __version__
 
 METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+_MICROS: Final = 1_000_000
 
 router = APIRouter()
 
@@ -95,12 +96,23 @@ def steward(notary: NotaryPart) -> api.StewardInfo:
 def _outbox_views(notary: Notary) -> Iterator[api.OutboxView]:
     now = notary.clock.trusted_micros()
     with notary.ledger.read() as unit:
-        found = {channel: outbox.find_pending(unit, channel) for channel in notary.deliveries}
-    for channel, pending in found.items():
-        if pending is not None:
-            age = max(0, now - pending.since_micros) // 1_000_000
+        since = now - outbox.OUTBOX_SET_ASIDE_SHOWN_SECONDS * _MICROS
+        found = {
+            channel: (
+                outbox.find_pending(unit, channel) or outbox.Pending(0, now, None),
+                outbox.find_set_aside(unit, channel, since_micros=since) or outbox.SetAside(0, None),
+            )
+            for channel in notary.deliveries
+        }
+    for channel, (pending, aside) in found.items():
+        if pending.count or aside.count:
             yield api.OutboxView(
-                channel=channel.value, pending=pending.count, oldest_seconds=age, problem=pending.problem
+                channel=channel.value,
+                pending=pending.count,
+                oldest_seconds=max(0, now - pending.since_micros) // _MICROS,
+                problem=pending.problem,
+                set_aside=aside.count,
+                set_aside_problem=aside.problem,
             )
 
 

@@ -8,7 +8,15 @@ from fastapi import APIRouter, Depends, Path, Query, Response
 
 from pvdm.api import proofs as api
 from pvdm.api import protection as approvals
-from pvdm.api.base import HEX_16_BYTES, HEX_32_BYTES, PAGE_ROWS_MAX, TABLE_NAME_MAX_CHARACTERS, UUID, WORKLOAD_ID
+from pvdm.api.base import (
+    HEX_16_BYTES,
+    HEX_32_BYTES,
+    PAGE_ROWS_MAX,
+    TABLE_NAME_MAX_CHARACTERS,
+    UUID,
+    WORKLOAD_ID,
+    WORKLOAD_ID_MAX_CHARACTERS,
+)
 from pvdm.api.work import AttemptView
 from pvdm.catalog.names import full_name, parse_full_name
 from pvdm.digest.plan import Mode
@@ -35,7 +43,7 @@ FullName = Annotated[str, Query(min_length=1, max_length=TABLE_NAME_MAX_CHARACTE
 def proofs(
     notary: NotaryPart,
     grant: Caller,
-    workload_id: Annotated[str | None, Query(pattern=WORKLOAD_ID)] = None,
+    workload_id: Annotated[str | None, Query(max_length=WORKLOAD_ID_MAX_CHARACTERS, pattern=WORKLOAD_ID)] = None,
     attempt_id: Annotated[str | None, Query(pattern=HEX_16_BYTES)] = None,
     after: Annotated[int | None, Query(ge=0, le=LONG_MAX)] = None,
     limit: Annotated[int, Query(ge=1, le=PAGE_ROWS_MAX)] = 100,

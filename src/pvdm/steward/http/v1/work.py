@@ -9,7 +9,13 @@ from fastapi import APIRouter, Depends, Path, Query
 
 from pvdm.api import leases
 from pvdm.api import work as api
-from pvdm.api.base import HEX_16_BYTES, PAGE_ROWS_MAX, TABLE_NAME_MAX_CHARACTERS, WORKLOAD_ID
+from pvdm.api.base import (
+    HEX_16_BYTES,
+    PAGE_ROWS_MAX,
+    TABLE_NAME_MAX_CHARACTERS,
+    WORKLOAD_ID,
+    WORKLOAD_ID_MAX_CHARACTERS,
+)
 from pvdm.api.service import AttemptTokenRequest, IssuedToken
 from pvdm.ledger.work.chunks import CHUNKS_MAX
 from pvdm.ledger.work.plannings import Planning
@@ -26,7 +32,7 @@ _View = TypeVar("_View", bound=api.WorkloadView)
 router = APIRouter(tags=["work"])
 
 AttemptId = Annotated[str, Path(pattern=HEX_16_BYTES)]
-WorkloadId = Annotated[str, Path(pattern=WORKLOAD_ID)]
+WorkloadId = Annotated[str, Path(max_length=WORKLOAD_ID_MAX_CHARACTERS, pattern=WORKLOAD_ID)]
 ChunkCount = Annotated[int, Query(ge=0, le=CHUNKS_MAX)]
 PageRows = Annotated[int, Query(ge=1, le=PAGE_ROWS_MAX)]
 TableName = Annotated[str, Query(min_length=1, max_length=TABLE_NAME_MAX_CHARACTERS)]
@@ -36,7 +42,7 @@ TableName = Annotated[str, Query(min_length=1, max_length=TABLE_NAME_MAX_CHARACT
 def workloads(
     notary: NotaryPart,
     grant: Caller,
-    after: Annotated[str | None, Query(pattern=WORKLOAD_ID)] = None,
+    after: Annotated[str | None, Query(max_length=WORKLOAD_ID_MAX_CHARACTERS, pattern=WORKLOAD_ID)] = None,
     limit: PageRows = 100,
 ) -> api.WorkloadList:
     """Workloads of the token's domain in order of id, after the id `after`."""

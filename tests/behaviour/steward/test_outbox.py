@@ -1,0 +1,247 @@
+"""The outbox: places of each kind and domain, events that cannot be built, and receivers that answer slowly."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from pvdm.errors import Code
+from pvdm.ledger import Ledger, Unit
+from pvdm.ledger.record import outbox
+from pvdm.ledger.record.outbox import Channel, OutboxEvent, event_id_of
+from pvdm.ledger.work import deadlines
+from pvdm.model.contract import DataProductContract
+from pvdm.model.role import Role
+from pvdm.steward.config.alerts import WebhookAlerts
+from pvdm.steward.delivery import delivery
+from pvdm.steward.delivery.alerts import open_alert_sender
+from pvdm.steward.delivery.delivery import Delivery, DeliveryError
+from pvdm.steward.notary import Notary
+from pvdm.steward.work.opened import contract_of
+from tests.behaviour.steward.test_alerts import add, alerting, fail, write_secret
+from tests.support.for_each import for_each
+from tests.support.servers.webhook import Webhook, webhook
+from tests.support.steward.http import Served, served
+from tests.support.steward.pipeline import Line, contract, line_at
+
+SECOND = 1_000_000
+
+
+@pytest.fixture
+def hook() -> Iterator[Webhook]:
+    with webhook() as made:
+        yield made
+
+
+@pytest.fixture
+def line(tmp_path: Path, hook: Webhook) -> Iterator[Line]:
+    """A Steward with alerts that delivers nothing."""
+    with line_at(tmp_path, changed=alerting(tmp_path, hook)) as made:
+        made.protect(contract())
+        made.notary.deliveries[Channel.ALERTS].stop(10)
+        yield made
+
+
+@pytest.fixture
+def steward(tmp_path: Path, hook: Webhook) -> Iterator[Served]:
+    with served(tmp_path, changed=alerting(tmp_path, hook)) as made:
+        made.stand.notary.deliveries[Channel.ALERTS].stop(10)
+        yield made
+
+
+def waiting(notary: Notary) -> list[tuple[str, str]]:
+    """Kind and domain of each event that is not delivered."""
+    with notary.ledger.read() as unit:
+        due = outbox.list_due(unit, Channel.ALERTS, notary.clock.now_micros())
+        bodies = [json.loads(each.body) for each in due]
+    return [(each["kind"], each.get("domain", "")) for each in bodies]
+
+
+def let_deadlines_pass(line: Line, count: int) -> None:
+    grant = line.scene.grant(Role.PRODUCER, "sales")
+    for number in range(count):
+        line.notary.workloads.open(grant, f"late-{number}", "sales.orders", {}, 60)
+    line.served.stand.time.pass_by(61 * SECOND)
+
+
+def count_writes(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """A list that gets an element for each writing transaction from now on."""
+    real, writes = Ledger.transact, list[int]()
+
+    def transact(self: Ledger, work: Callable[[Unit], object], *, at_micros: int) -> object:
+        writes.append(at_micros)
+        return real(self, work, at_micros=at_micros)
+
+    monkeypatch.setattr(Ledger, "transact", transact)
+    return writes
+
+
+def test_a_flood_of_passed_deadlines_leaves_the_places_of_a_fail_free(
+    line: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outbox, "OUTBOX_PENDING_MAX", 10)
+    monkeypatch.setattr(deadlines, "PASSED_PAGE_MAX_ROWS", 4)
+    let_deadlines_pass(line, 12)
+    [watch] = line.notary.watches
+    watch.look()
+    assert waiting(line.notary) == [("deadline_passed", "sales")] * 5
+    fail(line)
+    assert waiting(line.notary).count(("verdict_fail", "sales")) == 1
+
+
+def test_a_look_that_finds_nothing_new_writes_nothing_and_a_full_outbox_costs_one_transaction(
+    line: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    let_deadlines_pass(line, 12)
+    [watch] = line.notary.watches
+    watch.look()
+    writes = count_writes(line.notary.ledger, monkeypatch)
+    watch.look()
+    assert writes == []
+    monkeypatch.setattr(outbox, "OUTBOX_PENDING_MAX", 10)
+    monkeypatch.setattr("pvdm.steward.delivery.watch._ADDED_AT_ONCE", 2)
+    grant = line.scene.grant(Role.PRODUCER, "sales")
+    for number in range(9):
+        line.notary.workloads.open(grant, f"later-{number}", "sales.orders", {}, 60)
+    line.served.stand.time.pass_by(61 * SECOND)
+    writes.clear()
+    watch.look()
+    assert len(writes) == 1
+
+
+def test_many_alerts_are_added_in_several_transactions(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pvdm.steward.delivery.watch._ADDED_AT_ONCE", 5)
+    let_deadlines_pass(line, 12)
+    writes = count_writes(line.notary.ledger, monkeypatch)
+    [watch] = line.notary.watches
+    watch.look()
+    assert len(writes) == 3
+    assert waiting(line.notary) == [("deadline_passed", "sales")] * 12
+
+
+def test_a_workload_whose_contract_is_missing_does_not_stop_the_other_alerts(
+    line: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = list[str]()
+
+    def read_contract(unit: Unit, sha256: str) -> DataProductContract:
+        calls.append(sha256)
+        if len(calls) == 1:
+            raise Code.RECORD_UNKNOWN(reason="contract_unknown", got="x")
+        return contract_of(unit, sha256)
+
+    let_deadlines_pass(line, 3)
+    monkeypatch.setattr("pvdm.steward.work.notices.contract_of", read_contract)
+    [watch] = line.notary.watches
+    watch.look()
+    assert waiting(line.notary) == [("deadline_passed", "sales")] * 3
+
+
+def test_a_domain_finds_places_that_any_number_of_other_domains_leave(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outbox, "OUTBOX_PENDING_MAX", 64)
+
+    def store(unit: Unit) -> dict[str, int]:
+        """Each domain in turn stores events until it is refused."""
+        stored = {}
+        for domain in ("a", "b", "c", "d"):
+            number = 0
+            while outbox.add(
+                unit, Channel.ALERTS, "late", event_id_of(Channel.ALERTS, domain, str(number)), {}, domain=domain
+            ):
+                number += 1
+            stored[domain] = number
+        assert outbox.add(unit, Channel.ALERTS, "fail", event_id_of(Channel.ALERTS, "fail", ""), {}, domain="a")
+        return stored
+
+    assert ledger.transact(store, at_micros=1) == {"a": 32, "b": 16, "c": 8, "d": 4}
+
+
+def failing_for(event_key: str, sent: list[str], error: Exception) -> delivery.Send:
+    """A function that notes the sent events, and raises `error` for the audit finding with this key."""
+
+    def send(event: OutboxEvent) -> None:
+        if event.event_id == event_id_of(Channel.ALERTS, "audit_finding", event_key):
+            raise error
+        sent.append(event.event_id)
+
+    return send
+
+
+@for_each(
+    ("error", "shown"),
+    (
+        (Code.RECORD_UNKNOWN(reason="contract_unknown", got="x"), "contract_unknown"),
+        (KeyError("step"), "KeyError"),
+    ),
+)
+def test_an_event_that_cannot_be_built_is_set_aside_and_the_others_are_sent(
+    tmp_path: Path, hook: Webhook, error: Exception, shown: str
+) -> None:
+    folder = tmp_path / shown
+    folder.mkdir()
+    with served(folder, changed=alerting(folder, hook)) as steward:
+        notary, sent = steward.stand.notary, list[str]()
+        notary.deliveries[Channel.ALERTS].stop(10)
+        sender = Delivery(notary.ledger, notary.clock, Channel.ALERTS, failing_for("bad", sent, error))
+        for key in ("bad", "one", "two"):
+            add(notary, key)
+        assert sender.deliver_due() == 2
+        headers = steward.headers(Role.AUDITOR)
+        [view] = steward.http.get("/v1/steward", headers=headers).json()["outbox"]
+        assert (view["pending"], view["set_aside"]) == (1, 0)
+        assert view["problem"] == f"the event cannot be built: {shown}"
+        for _ in range(delivery.UNBUILT_TRIES_MAX - 1):
+            steward.stand.time.pass_by(delivery.DELIVERY_RETRY_MAX_SECONDS * SECOND)
+            assert sender.deliver_due() == 0
+        [view] = steward.http.get("/v1/steward", headers=steward.headers(Role.AUDITOR)).json()["outbox"]
+        assert (view["pending"], view["problem"], view["set_aside"]) == (0, None, 1)
+        assert view["set_aside_problem"] == f"the event cannot be built: {shown}"
+        steward.stand.time.pass_by(8 * 86_400 * SECOND)
+        assert steward.http.get("/v1/steward", headers=steward.headers(Role.AUDITOR)).json()["outbox"] == []
+
+
+def test_a_ledger_that_is_not_available_is_no_problem_of_the_event(steward: Served) -> None:
+    notary = steward.stand.notary
+    add(notary, "one")
+    unavailable = Code.LEDGER_UNAVAILABLE()
+    sender = Delivery(notary.ledger, notary.clock, Channel.ALERTS, failing_for("one", [], unavailable))
+    with pytest.raises(type(unavailable)):
+        sender.deliver_due()
+    with notary.ledger.read() as unit:
+        assert outbox.find_pending(unit, Channel.ALERTS) == outbox.Pending(1, notary.clock.now_micros(), None)
+
+
+def test_a_webhook_that_sends_its_answer_slowly_holds_the_delivery_no_longer_than_the_timeout(tmp_path: Path) -> None:
+    ended = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def answer() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                connection.recv(65536)
+                for byte in b"HTTP/1.1 200 OK\r\nx-slow: " + b"a" * 100:
+                    if ended.wait(0.2):
+                        return
+                    try:
+                        connection.sendall(bytes([byte]))
+                    except OSError:
+                        return
+
+        thread = threading.Thread(target=answer, daemon=True)
+        thread.start()
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}/"
+        send = open_alert_sender(WebhookAlerts(url, write_secret(tmp_path), 1, job_stuck_seconds=900))
+        begun = time.monotonic()
+        with pytest.raises(DeliveryError, match="the webhook did not answer within 1 seconds"):
+            send(OutboxEvent("e", Channel.ALERTS, b"{}", 0, 0))
+        assert time.monotonic() - begun < 5
+        ended.set()
+        thread.join(10)
