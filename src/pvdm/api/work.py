@@ -128,9 +128,12 @@ class OpenWorkloadRequest(_WorkloadRequest):
     """The table to publish to, the workload's id, and the values of the contract's parameters.
 
     `timeout_seconds` is until when runs may stage its chunks, counted from its opening. It can be changed later.
+    `waits` is true in the repetitions of a caller that waits for the plan. Only the first request of a caller begins
+    another plan after an error, and runs the job of the plan at once if that waits or has failed.
     """
 
     timeout_seconds: Annotated[int, Field(ge=1, le=WORKLOAD_TIMEOUT_MAX_SECONDS)] | None = None
+    waits: bool = False
 
 
 class OpenAttemptRequest(RequestModel):
@@ -288,16 +291,27 @@ class WorkloadView(ResponseModel):
 
 
 class PlanningView(ResponseModel):
-    """The plan of a workload in the making: so many of the source's files are read. `problem` delays it."""
+    """The plan of a workload in the making: so many of the source's files are read. `problem` delays it.
+
+    If its job has `failed`, it is not tried again until another caller opens the workload, or the Steward starts again.
+    """
 
     workload_id: str
     files_read: Count
     files: Count
     problem: RefusalView | None
+    failed: Flag
 
 
 class OpenedWorkload(ResponseModel):
     """The workload, or the plan in the making until it is open. The same request again returns the newer of these."""
+
+    workload: WorkloadView | None
+    planning: PlanningView | None
+
+
+class AbandonedWorkload(ResponseModel):
+    """The abandoned workload, or its plan in the making, if it was not open yet."""
 
     workload: WorkloadView | None
     planning: PlanningView | None

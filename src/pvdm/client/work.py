@@ -17,6 +17,7 @@ from pvdm.client.calls import Calls, build_request, new_post, number_text, page_
 from pvdm.client.responses import unreadable
 from pvdm.client.token import AttemptToken
 from pvdm.client.wire import Call
+from pvdm.errors import Code, PvdmError
 from pvdm.model.role import AccessToken, draw_token_text, token_sha256
 
 WAIT_LONGEST_SECONDS: Final = 50
@@ -59,7 +60,8 @@ class WorkCalls(Calls):
         """Open the workload under the table's contract, or return it if it exists. Raises for other parameters.
 
         `timeout_seconds` is how long after its opening runs may stage its chunks. It can be changed while it is open.
-        If the Steward has to read the source's rows to make the plan, this waits, and calls `watch` at each step.
+        If the Steward has to read the source's rows to make the plan, this waits, and calls `watch` at each step. An
+        error that `watch` raises ends the wait; the Steward goes on with the plan.
         """
         workload_id = segment(workload_id, "workload id")
         body = build_request(
@@ -71,6 +73,7 @@ class WorkCalls(Calls):
         )
         fault.point("client.before_open")
         call = new_post("/v1/workloads", body, repeatable=True, patient=True)
+        waiting = new_post("/v1/workloads", body.model_copy(update={"waits": True}), repeatable=True, patient=True)
         while True:
             sent_at = time.monotonic()
             opened = self._read(call, work.OpenedWorkload)
@@ -79,9 +82,12 @@ class WorkCalls(Calls):
                 return opened.workload
             if opened.planning is None:
                 raise unreadable("planning", "a plan in the making, or a workload", "neither")
+            if opened.planning.failed:
+                raise _plan_error(opened.planning)
             watch(opened.planning)
             # The Steward waits before it answers. If it answers at once, the client waits.
             time.sleep(max(0.0, sent_at + _PAUSE_SECONDS - time.monotonic()))
+            call = waiting
 
     def chunks(self, workload_id: str, *, after: int = 0, limit: int = PAGE_ROWS_MAX) -> tuple[work.ChunkView, ...]:
         """The plan's chunks except the first `after`, each with the last attempt at it."""
@@ -184,10 +190,14 @@ class WorkCalls(Calls):
         fault.point("client.after_token")
         return AttemptToken(token, issued.identity)
 
-    def abandon_workload(self, workload_id: str, reason: str) -> work.WorkloadView:
-        """Abandon the workload; what is published of it stays."""
+    def abandon_workload(self, workload_id: str, reason: str) -> work.WorkloadView | work.PlanningView:
+        """Abandon the workload; what is published of it stays. Returns its plan if it is not open yet."""
         call = new_post(f"{_workload_path(workload_id)}/abandon", with_reason(reason), repeatable=True)
-        return self._read(call, work.WorkloadView)
+        found = self._read(call, work.AbandonedWorkload)
+        abandoned = found.workload or found.planning
+        if abandoned is None:
+            raise unreadable("workload", "a workload, or a plan in the making", "neither")
+        return abandoned
 
     def publish_branch(
         self, workload_id: str, table: str, branch: str, parameters: Mapping[str, str], reason: str | None = None
@@ -236,6 +246,17 @@ class WorkCalls(Calls):
         body = build_request(work.RemoveQuarantinedRequest, attempt_ids=list(attempt_ids), reason=reason)
         call = new_post("/v1/quarantine/remove", body, lost_hint="`pvdm quarantine list` shows what is left")
         return self._read(call, work.QuarantineRemovalList).removed
+
+
+def _plan_error(planning: work.PlanningView) -> PvdmError:
+    """The error of the Steward's job, which does not try again by itself."""
+    problem, hint = planning.problem, "run the same workload again when the cause is removed"
+    message = f"the Steward cannot make the plan of {planning.workload_id}"
+    if problem is None:
+        return Code.BUG(message, hint=hint)
+    hint = f"{problem.hint}; {hint}" if problem.hint else hint
+    message = f"{message}: {problem.message}"
+    return PvdmError(problem.reason, message, expected=problem.expected, got=problem.got, hint=hint)
 
 
 def _workload_path(workload_id: str) -> str:

@@ -26,7 +26,7 @@ from pvdm.durable.progress import (
     may_continue,
     waits_for_steward,
 )
-from pvdm.errors import Code, PvdmError
+from pvdm.errors import Code, PvdmError, RolledBackError
 from pvdm.model.states import LEASE_SECONDS
 
 if TYPE_CHECKING:
@@ -63,9 +63,19 @@ def run_workload(  # noqa: PLR0913 - settings are given by name
     segment begins in a new invocation with its full time.
     """
 
-    def open_workload(_step: StepContext) -> int:
-        with Coordinator(steward, workload_timeout=workload_timeout) as coordinator:
-            return count_handed_in(coordinator.open_workload(workload_id, table, parameters or {}))
+    def open_workload(_step: StepContext) -> int | None:
+        seconds = _seconds_left(context)
+        threshold = None if seconds is None else rollback_threshold
+        opened = Coordinator(
+            steward, workload_timeout=workload_timeout, segment_timeout=seconds, rollback_threshold=threshold
+        )
+        try:
+            with opened as coordinator:
+                return count_handed_in(coordinator.open_workload(workload_id, table, parameters or {}))
+        except RolledBackError as error:
+            if error.code != Code.SEGMENT_ENDED:
+                raise
+            return None  # the Steward still makes the plan
 
     def run_segment(_step: StepContext) -> _SegmentResult:
         seconds = _seconds_left(context)
@@ -81,7 +91,13 @@ def run_workload(  # noqa: PLR0913 - settings are given by name
         )
         return _result_of(outcome, count_handed_in(steward.workload(workload_id, look_up_source=False)))
 
-    progress = Progress(context.step(open_workload, name="open", config=_REPEATED))
+    handed_in = context.step(open_workload, name="open", config=_REPEATED)
+    for number in itertools.count(2):
+        if handed_in is not None:
+            break
+        context.wait(_pause_after(0), name=f"pause {number} of the plan")
+        handed_in = context.step(open_workload, name=f"open {number}", config=_REPEATED)
+    progress = Progress(handed_in or 0)
     for number in itertools.count(1):
         result = context.step(run_segment, name=f"segment {number}", config=_REPEATED)
         if result["ended"] is not None:

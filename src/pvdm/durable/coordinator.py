@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 from uuid import UUID
 
-from pvdm.api.work import WorkloadView
+from pvdm.api.work import PlanningView, WorkloadView
 from pvdm.client import StewardClient
 from pvdm.durable.arguments import (
     require_lease_seconds,
@@ -19,10 +19,10 @@ from pvdm.durable.arguments import (
 )
 from pvdm.durable.chunk import Chunk, Source
 from pvdm.durable.final_outcome import complete_outcome
-from pvdm.durable.outcome import Outcome, Watch, ignore_progress, planning_watch
+from pvdm.durable.outcome import Outcome, RolledBack, Watch, ignore_progress, planning_watch
 from pvdm.durable.run import Run, Settings
 from pvdm.durable.segment import Segment
-from pvdm.errors import Code, ConflictError, InputError, NotAllowedError, PvdmError
+from pvdm.errors import Code, ConflictError, InputError, NotAllowedError, PvdmError, RolledBackError
 from pvdm.model.contract import DataProductContract, parse_contract, read_contract
 from pvdm.model.role import Role
 from pvdm.model.states import LEASE_SECONDS, WITH_STEWARD, WorkloadState
@@ -116,14 +116,27 @@ class Coordinator:
     ) -> Outcome:
         """As `execute_workload`, with the contract's parameters as a mapping, so that they may have any name."""
         self._require_job(build)
-        return self._run(self.open_workload(workload_id, table, parameters), build)
+        try:
+            opened = self.open_workload(workload_id, table, parameters)
+        except RolledBackError as error:
+            if error.code != Code.SEGMENT_ENDED:
+                raise
+            return RolledBack(workload_id, table, (), error)
+        return self._run(opened, build)
 
     def open_workload(self, workload_id: str, table: str, parameters: Mapping[str, object]) -> WorkloadView:
-        """Open the workload, or find it again, without working on it."""
+        """Open the workload, or find it again, without working on it. This waits until its plan is made.
+
+        Raises `segment_timed_out` if the segment ends before. Then the Steward goes on with the plan.
+        """
         texts = {name: _parameter_text(name, value) for name, value in parameters.items()}
-        return self._client.open_workload(
-            workload_id, table, texts, self._workload_timeout, watch=planning_watch(self._watch)
-        )
+        watch = planning_watch(self._watch)
+
+        def watch_in_time(found: PlanningView) -> None:
+            watch(found)
+            self._segment.require_time()
+
+        return self._client.open_workload(workload_id, table, texts, self._workload_timeout, watch=watch_in_time)
 
     def resume_workload(self, workload_id: str, build: Build | None = None) -> Outcome:
         """Continue a workload that was opened before, with the parameters that it was opened with."""

@@ -17,6 +17,7 @@ from pvdm.model.statements.proof import CHUNKS_MAX
 
 CHUNK_DEFINITION_MAX_BYTES: Final = 65_536
 CHUNK_ID_MAX_CHARACTERS: Final = 200
+PLAN_VALUES_MAX_BYTES: Final = 16_777_216  # of the chunking columns, in all rows of a source
 BRANCH_PREFIX: Final = "pvdm_"
 """The prefix of attempts' branches. On an upstream's table, clients can create no other branch with this prefix."""
 
@@ -103,6 +104,20 @@ def require_chunks(count: int, most: int) -> None:
     """Raise unless a plan may have this many chunks: from 1 to `most`."""
     if not 1 <= count <= most:
         raise Code.WORKLOAD_INVALID(reason="chunks_too_many", expected=f"1 to {most} chunks", got=str(count))
+
+
+def require_value_size(size: int) -> None:
+    """Raise unless a value of a chunking column of this many bytes fits into the definition of its chunk."""
+    if size > CHUNK_DEFINITION_MAX_BYTES:
+        expected, got = f"values of at most {CHUNK_DEFINITION_MAX_BYTES} bytes", f"a value of {size} bytes"
+        raise Code.RECORD_TOO_LARGE(reason="chunk_definition_too_large", expected=expected, got=got)
+
+
+def require_values_size(size: int) -> None:
+    """Raise unless a plan may keep this many bytes of values of its chunking columns."""
+    if size > PLAN_VALUES_MAX_BYTES:
+        expected, got = f"at most {PLAN_VALUES_MAX_BYTES} bytes of values", str(size)
+        raise Code.RECORD_TOO_LARGE(reason="plan_values_too_large", expected=expected, got=got)
 
 
 def readable_id(pairs: tuple[tuple[str, str], ...]) -> str:

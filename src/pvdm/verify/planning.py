@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -59,22 +59,25 @@ def plan_chunks(
     values: Iterable[Sequence[ex.LiteralValue | None]] = (),
     files: Sequence[tuple[str, int]] = (),
     most: int,
+    has_rows: Callable[[ex.Expression], bool] = lambda _: True,
 ) -> ChunkPlan:
     """The plan for a source of this schema, with at most `most` chunks.
 
     Chunking by partition needs `values`: the combinations of its columns' values in the source, in the form of literals
-    (days, microseconds, `Decimal`, `UUID`). All other rows are in the last chunk. Chunking by files needs `files`:
-    location and size of every data file.
+    (days, microseconds, `Decimal`, `UUID`). Chunking by files needs `files`: location and size of every data file.
+
+    The last chunk by partition or range has all rows that are in no other chunk. It is left out if `has_rows` is false
+    for its filter, unless it is the only chunk.
     """
     match chunking.by:
         case ChunkingBy.NONE:
             chunks = [ChunkDefinition("all", str(ex.Always()), None)]
         case ChunkingBy.PARTITION:
-            chunks = _plan_by_partition(chunking.columns, schema, values, most)
+            chunks = _plan_by_partition(chunking.columns, schema, values, most, has_rows)
         case ChunkingBy.FILES:
             chunks = _plan_by_files(files, chunking.max_bytes or 0, most)
         case ChunkingBy.RANGE:
-            chunks = _plan_by_range(str(chunking.column), chunking.bounds, schema, most)
+            chunks = _plan_by_range(str(chunking.column), chunking.bounds, schema, most, has_rows)
     require_chunks(len(chunks), most)
     return ChunkPlan(tuple(chunks))
 
@@ -88,7 +91,11 @@ def chunk_filter(where: ex.Expression, chunk: ChunkDefinition, schema: Schema) -
 
 
 def _plan_by_partition(
-    columns: tuple[str, ...], schema: Schema, values: Iterable[Sequence[ex.LiteralValue | None]], most: int
+    columns: tuple[str, ...],
+    schema: Schema,
+    values: Iterable[Sequence[ex.LiteralValue | None]],
+    most: int,
+    has_rows: Callable[[ex.Expression], bool],
 ) -> list[ChunkDefinition]:
     kinds = [column_type(schema, column) for column in columns]
     for column, kind in zip(columns, kinds, strict=True):
@@ -100,7 +107,7 @@ def _plan_by_partition(
         # A value without a literal, such as an infinity, is left to the last chunk.
         if combination and len(combination) == len(row):
             combinations.add(combination)
-            require_chunks(len(combinations) + 1, most)
+            require_chunks(len(combinations), most)
     ordered = sorted(combinations)
     chunks = []
     for combination in ordered:
@@ -108,7 +115,11 @@ def _plan_by_partition(
         predicates = [_equals(*each) for each in zip(columns, kinds, combination, strict=True)]
         chunks.append(ChunkDefinition(readable_id(pairs), str(_join_predicates(ex.And, predicates)), None))
     rest = _other_than(columns, kinds, ordered)
-    chunks.append(ChunkDefinition(readable_id(tuple((escaped(name), "~other") for name in columns)), str(rest), None))
+    # The filter of all other rows lists every value. It may be longer than a definition, which only matters if it is
+    # needed.
+    if not chunks or has_rows(rest):
+        name = readable_id(tuple((escaped(name), "~other") for name in columns))
+        chunks.append(ChunkDefinition(name, str(rest), None))
     return chunks
 
 
@@ -173,11 +184,13 @@ def _join_predicates(kind: type[ex.And] | type[ex.Or], parts: Sequence[ex.Expres
     return parts[0] if len(parts) == 1 else kind(tuple(parts))
 
 
-def _plan_by_range(column: str, bounds: tuple[str, ...], schema: Schema, most: int) -> list[ChunkDefinition]:
+def _plan_by_range(
+    column: str, bounds: tuple[str, ...], schema: Schema, most: int, has_rows: Callable[[ex.Expression], bool]
+) -> list[ChunkDefinition]:
     """Half-open ranges between the bounds; NaN is above every bound, and null has its own chunk."""
     kind = column_type(schema, column)
     require_ordered(column, kind)
-    require_chunks(len(bounds) + 2, most)
+    require_chunks(len(bounds) + 1, most)
     chunks = []
     for lower, upper in itertools.pairwise([None, *_require_ascending(bounds, kind), None]):
         parts: list[ex.Expression] = []
@@ -190,7 +203,9 @@ def _plan_by_range(column: str, bounds: tuple[str, ...], schema: Schema, most: i
         name = f"{start},{'' if upper is None else escaped(upper)})"
         where = _join_predicates(ex.And, parts) if parts else ex.IsNull(column, negated=True)
         chunks.append(ChunkDefinition(readable_id(((escaped(column), name),)), str(where), None))
-    chunks.append(ChunkDefinition(readable_id(((escaped(column), "~null"),)), str(ex.IsNull(column)), None))
+    null = ex.IsNull(column)
+    if has_rows(null):
+        chunks.append(ChunkDefinition(readable_id(((escaped(column), "~null"),)), str(null), None))
     return chunks
 
 
@@ -232,8 +247,8 @@ def _plan_by_files(files: Sequence[tuple[str, int]], max_bytes: int, most: int) 
 def plan_workload(bound: BoundContract, source: PinnedSource, values: pa.Table | None) -> ChunkPlan:
     """Plan the chunks of the filtered source. `values` is None if the plan needs none (`reads_rows`).
 
-    The last chunk of the others has the rows that are in no other chunk. It is left out if its filter is true for none
-    of the values, since it would be verified and published without a row.
+    The last chunk, of all other rows, is left out if its filter is true for none of the values, since it would be
+    verified and published without a row.
     """
     chunking, schema = bound.contract.chunking, source.scan.schema
     combinations: Iterable[Sequence[ex.LiteralValue | None]] = ()
@@ -241,11 +256,11 @@ def plan_workload(bound: BoundContract, source: PinnedSource, values: pa.Table |
         combinations = list_combinations(chunking, schema, values)
     files = [(each.location, each.size) for each in source.scan.files]
     most = bound.contract.limits.chunks
-    plan = plan_chunks(chunking, schema, values=combinations, files=files, most=most)
-    if values is None:
-        return plan
-    *others, last = plan
-    return plan if not others or has_rows(chunking, schema, values, last) else ChunkPlan(tuple(others))
+
+    def is_needed(chunk: ex.Expression) -> bool:
+        return values is None or has_rows(chunking, schema, values, chunk)
+
+    return plan_chunks(chunking, schema, values=combinations, files=files, most=most, has_rows=is_needed)
 
 
 def claim_of(bound: BoundContract, source_schema: Schema) -> Claim:

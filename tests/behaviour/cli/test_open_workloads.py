@@ -13,7 +13,10 @@ import pyarrow as pa
 import pytest
 
 from pvdm import Chunk
+from pvdm.api.work import PlanningView
 from pvdm.model.role import Role
+from pvdm.steward.http.v1 import work as routes
+from pvdm.steward.pipeline.jobs import Jobs
 from tests.support.steward.shop import BY_DAY, ROWS, Shop, contract, shop_at, table_of
 
 TABLE = "sales.orders"
@@ -136,6 +139,21 @@ def test_a_workload_that_published_nothing_keeps_no_claim(shop: Shop) -> None:
         client.open_workload("orders-3", TABLE, {"from": "2026-11-20", "to": "2026-11-21"})
     found = json.loads(run_as_operator(shop, "abandon", "orders-3", "--reason", "it is not needed", "--json"))
     assert (found["claim"], found["way_on"]) == (None, None)
+
+
+def test_a_workload_is_abandoned_while_its_plan_is_made(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Jobs, "plan", lambda *_: None)
+    monkeypatch.setattr(routes, "PLAN_WAIT_SECONDS", 0.0)
+
+    def stop_waiting(_: PlanningView) -> None:
+        raise RuntimeError
+
+    with shop.client() as client, pytest.raises(RuntimeError):
+        client.open_workload("orders-5", TABLE, {"from": "2026-11-20", "to": "2026-11-22"}, watch=stop_waiting)
+    words = ("abandon", "orders-5", "--reason", "it is not needed")
+    assert "its plan is abandoned, and the id is free" in run_as_operator(shop, *words)
+    found = json.loads(run_as_operator(shop, *words, "--json"))
+    assert (found["workload_id"], found["state"], found["way_on"]) == ("orders-5", "ABANDONED", None)
 
 
 @pytest.mark.parametrize(("first", "last"), [("2026-11-21", "2026-11-20"), ("2026-11-20", "2026-11-20")])

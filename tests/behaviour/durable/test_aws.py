@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator
+from threading import Event
 from typing import Any
 
 import pyarrow as pa
@@ -20,6 +21,7 @@ from pvdm.durable.aws import run_workload
 from pvdm.durable.progress import FAILURES_MAX
 from pvdm.errors import Code, InputError, UnavailableError
 from pvdm.model.states import AttemptState
+from pvdm.verify.chunk_values import ChunkValues
 from tests.support.steward.pipeline import BY_DAY
 from tests.support.steward.shop import ROWS, Shop, shop_at, table_of
 from tests.support.waiting import eventually
@@ -157,6 +159,30 @@ def test_a_step_is_repeated_while_the_lease_of_a_killed_invocation_is_live(
         monkeypatch.setattr(Coordinator, "resume_workload", resume_after_expiry)
         result, _ = execute(shop, table, lambda _spark, chunk: rows_of(chunk))
     assert (result.status, len(calls), steps_of(result)) == (InvocationStatus.SUCCEEDED, 2, ["segment 1"])
+
+
+def test_an_invocation_ends_while_the_plan_is_made_and_the_next_one_waits_again(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, clock = shop.target("planned", BY_DAY), Clock(monkeypatch)
+    real_read, real_open, opened, may_read = ChunkValues.read, Coordinator.open_workload, list[str](), Event()
+
+    def read(*arguments: Any) -> Iterator[pa.Table]:
+        clock.now += 900  # the plan outlives the first invocation
+        assert may_read.wait(60)
+        return real_read(*arguments)
+
+    def open_workload(self: Coordinator, workload_id: str, *arguments: Any) -> Any:
+        opened.append(workload_id)
+        if len(opened) == 2:
+            may_read.set()
+        return real_open(self, workload_id, *arguments)
+
+    monkeypatch.setattr(ChunkValues, "read", read)
+    monkeypatch.setattr(Coordinator, "open_workload", open_workload)
+    result, invocations = execute(shop, table, lambda _spark, chunk: rows_of(chunk))
+    assert (result.status, invocations, len(opened)) == (InvocationStatus.SUCCEEDED, 2, 2)
+    assert shop.visible_rows(table) == sorted(ROWS, key=repr)
 
 
 def test_a_step_is_not_repeated_after_an_error_of_the_call(shop: Shop) -> None:

@@ -14,14 +14,17 @@ import pytest
 from pvdm import Coordinator
 from pvdm.api.work import PlanningView
 from pvdm.client import StewardClient
-from pvdm.durable.outcome import Activity, Step
+from pvdm.durable.outcome import Activity, Outcome, RolledBack, Step
+from pvdm.durable.progress import may_continue
 from pvdm.errors import InputError, PvdmError, UnavailableError
-from pvdm.ledger.work import plannings
+from pvdm.ledger.work import plannings, workloads
+from pvdm.ledger.work.plannings import PLAN_STARTS_MAX, Planning
+from pvdm.model.role import Role
 from pvdm.steward.http.v1 import work as routes
 from pvdm.steward.work import planning
 from pvdm.verify.chunk_values import ChunkValues
-from tests.support.steward.pipeline import BY_DAY, Line, contract, line_at
-from tests.support.waiting import eventually
+from tests.support.steward.pipeline import BY_DAY, Line, contract, line_at, table_of
+from tests.support.waiting import eventually, wait_for_jobs
 
 WAIT = 30
 DAYS = ("2026-11-13", "2026-11-14", "2026-11-15")
@@ -46,10 +49,10 @@ class GatedReads:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.may_read = threading.Semaphore(0)
         self.read: list[str] = []
-        self.error: PvdmError | None = None
-        real = ChunkValues.read
+        self.error: Exception | None = None
+        self.real = real = ChunkValues.read
 
-        def read(values: ChunkValues, file: Any, fetch: Any) -> pa.Table:
+        def read(values: ChunkValues, file: Any, fetch: Any) -> Iterator[pa.Table]:
             assert self.may_read.acquire(timeout=WAIT)
             if self.error is not None:
                 raise self.error
@@ -191,11 +194,11 @@ def test_a_started_steward_goes_on_with_the_plans_that_it_finds(
 
 
 def test_a_plan_that_is_not_possible_is_an_error_of_its_caller_and_the_id_stays_free(line: Line) -> None:
-    line.write([(9, "2026-11-16", "Ulm")])  # with the chunk for all other rows, a plan has one chunk too many
+    line.write([(8, "2026-11-16", "Ulm"), (9, "2026-11-17", "Ulm")])  # five days, and four chunks are allowed
     with line.client() as client:
         for _ in range(2):  # the second call plans again
             assert reason_of(lambda: client.open_workload("run-1", "sales.orders", ALL)) == "chunks_too_many"
-        assert client.open_workload("run-1", "sales.orders", {"since": DAYS[1]}).chunk_count == 3
+        assert client.open_workload("run-1", "sales.orders", {"since": DAYS[1]}).chunk_count == 4
 
 
 def test_an_error_that_was_not_fetched_in_time_does_not_meet_the_next_caller(line: Line, reads: GatedReads) -> None:
@@ -208,10 +211,175 @@ def test_an_error_that_was_not_fetched_in_time_does_not_meet_the_next_caller(lin
     reads.allow(1)
     assert eventually(lambda: _error_of(line) is not None)
     reads.error = None
-    line.served.stand.time.wall += 61_000_000
-    line.served.stand.time.monotonic += 61_000_000
+    line.served.stand.time.wall += 601_000_000
+    line.served.stand.time.monotonic += 601_000_000
     reads.allow(3)
     with line.client() as client:
+        assert client.open_workload("run-1", "sales.orders", ALL).chunk_count == 3
+
+
+class ProcessEndError(BaseException):
+    """Ends a start of a plan's job as the death of the Steward's process does: nothing handles it."""
+
+
+def die_while_planning(line: Line, reads: GatedReads, *, allowed_files: int = 0) -> None:
+    """Start the job of the plan, read some files, and let the process die."""
+    real = reads.real
+
+    def read(values: ChunkValues, file: Any, fetch: Any) -> Iterator[pa.Table]:
+        if len(reads.read) >= allowed_files:
+            raise ProcessEndError
+        reads.read.append(file.location)
+        return real(values, file, fetch)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(ChunkValues, "read", read)
+        with pytest.raises(ProcessEndError):
+            line.notary.workloads.planner.run("run-1")
+
+
+def begin_without_jobs(line: Line, workload_id: str = "run-1") -> None:
+    line.notary.jobs.stop()
+    opened = line.notary.workloads.open(line.scene.grant(Role.PRODUCER, "sales"), workload_id, "sales.orders", ALL)
+    assert isinstance(opened, Planning)
+
+
+def test_a_plan_in_which_the_steward_dies_at_each_start_fails_with_an_error(line: Line, reads: GatedReads) -> None:
+    begin_without_jobs(line)
+    for _ in range(PLAN_STARTS_MAX):
+        die_while_planning(line, reads)
+    reads.allow(3)
+    line.notary.workloads.planner.run("run-1")  # as the next start of the Steward
+    assert reads.read == []
+    assert "plan_stopped_too_often" in str(_error_of(line))
+    line.notary.jobs.start()
+    with line.client() as client:
+        assert reason_of(lambda: client.open_workload("run-1", "sales.orders", ALL)) == "plan_stopped_too_often"
+        assert client.open_workload("run-1", "sales.orders", ALL).chunk_count == 3
+
+
+def test_starts_that_store_something_or_end_with_an_error_do_not_count(line: Line, reads: GatedReads) -> None:
+    begin_without_jobs(line)
+    planner = line.notary.workloads.planner
+    for allowed_files in (0, 0, 1, 1, 1):
+        die_while_planning(line, reads, allowed_files=allowed_files)
+    reads.error = UnavailableError("store_unreachable", "the store cannot be reached")
+    for _ in range(PLAN_STARTS_MAX + 1):
+        reads.allow(1)
+        with pytest.raises(UnavailableError):
+            planner.run("run-1")
+    reads.error = None
+    reads.allow(2)
+    planner.run("run-1")
+    with line.notary.ledger.read() as unit:
+        assert workloads.get(unit, "run-1").plan_hash
+
+
+def test_a_plan_whose_job_fails_is_an_error_of_its_callers_and_is_made_at_the_next_call(
+    line: Line, reads: GatedReads
+) -> None:
+    reads.error = MemoryError()
+    with line.client() as client, line.client() as other:
+        openings = [Opening(client), Opening(other)]
+        assert eventually(lambda: all(each.has_read(0) for each in openings))
+        reads.allow(1)
+        for each in openings:
+            each.join(WAIT)
+        assert [each.error is not None and each.error.reason for each in openings] == ["bug", "bug"]
+        reads.error = None
+        reads.allow(3)
+        assert client.open_workload("run-1", "sales.orders", ALL).chunk_count == 3
+
+
+def test_an_abandoned_plan_opens_no_workload_and_its_id_stays_free(line: Line, reads: GatedReads) -> None:
+    with line.client() as client, line.client(Role.OPERATOR) as operator:
+        openings = [Opening(client), Opening(client)]
+        assert eventually(lambda: all(each.has_read(0) for each in openings))
+        for _ in range(2):  # the second call changes nothing
+            assert isinstance(operator.abandon_workload("run-1", "too large"), PlanningView)
+        for each in openings:
+            each.join(WAIT)
+            assert each.error is not None
+            assert (each.error.reason, each.error.got) == ("plan_abandoned", "abandoned: too large")
+        reads.allow(3)
+        assert wait_for_jobs(line.notary.jobs, WAIT)
+        assert reason_of(lambda: client.workload("run-1")) == "workload_unknown"
+        reads.allow(3)
+        assert client.open_workload("run-1", "sales.orders", ALL).chunk_count == 3
+
+
+def test_the_plan_of_another_domain_cannot_be_abandoned(line: Line, reads: GatedReads) -> None:
+    begin_without_jobs(line)
+    with line.client(Role.OPERATOR, "risk") as operator:
+        assert reason_of(lambda: operator.abandon_workload("run-1", "not mine")) == "domain_wrong"
+    assert _error_of(line) is None
+
+
+def test_a_domain_with_too_many_plans_in_the_making_begins_no_other(
+    line: Line, reads: GatedReads, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plannings, "DOMAIN_PLANS_MAX", 2)
+    for workload_id in ("run-1", "run-2"):
+        begin_without_jobs(line, workload_id)
+    with pytest.raises(UnavailableError, match="2 plans of domain sales") as caught:
+        begin_without_jobs(line, "run-3")
+    assert caught.value.reason == "plans_too_many"
+    assert "abandon" in str(caught.value.hint)
+    begin_without_jobs(line, "run-2")  # one in the making is found as before
+    with line.client(Role.OPERATOR) as operator:
+        operator.abandon_workload("run-1", "not needed")
+    begin_without_jobs(line, "run-3")
+
+
+def test_a_segment_ends_while_the_plan_is_made_and_the_next_one_goes_on(line: Line, reads: GatedReads) -> None:
+    def run(client: StewardClient, seconds: float) -> Outcome:
+        with Coordinator(client, segment_timeout=seconds) as coordinator:
+            return coordinator.run("run-1", "sales.orders", ALL, lambda *_: table_of([]))
+
+    with line.client() as client:
+        ended = run(client, 0.5)
+        assert isinstance(ended, RolledBack)
+        assert (ended.error.reason, ended.chunks) == ("segment_timed_out", ())
+        assert may_continue(ended)
+        reads.allow(3)
+        assert not isinstance(run(client, WAIT), RolledBack)
+    assert len(reads.read) == 3
+
+
+def test_an_error_of_a_plan_meets_the_next_segment(line: Line, reads: GatedReads) -> None:
+    with line.client() as client, Coordinator(client, segment_timeout=0.5) as coordinator:
+        assert reason_of(lambda: coordinator.open_workload("run-1", "sales.orders", ALL)) == "segment_timed_out"
+        reads.error = InputError("source_file_unreadable", "a file of the source cannot be read")
+        reads.allow(1)
+        assert eventually(lambda: _error_of(line) is not None)
+        assert reason_of(lambda: coordinator.open_workload("run-1", "sales.orders", ALL)) == "source_file_unreadable"
+
+
+def test_a_contract_that_is_migrated_while_a_plan_is_made_ends_the_plan(line: Line, reads: GatedReads) -> None:
+    with line.client() as client:
+        opening = Opening(client)
+        assert eventually(lambda: opening.has_read(0))
+        line.served.stand.time.pass_by(1_000_000)
+        text = contract(BY_DAY, SINCE, "limits:\n  chunks: 5", where="day >= ${since}")
+        statement = line.scene.migration([{"action": "set-properties", "updates": {"owner": "x"}}], contract=text)
+        line.scene.migrate(statement)
+        opening.join(WAIT)
+        assert opening.error is not None
+        assert opening.error.reason == "contract_moved"
+        assert "run it again" in str(opening.error.hint)
+        reads.allow(6)
+        assert client.open_workload("run-1", "sales.orders", ALL).chunk_count == 3
+
+
+def test_a_second_caller_after_a_migration_gets_the_error_about_the_contract(line: Line, reads: GatedReads) -> None:
+    begin_without_jobs(line)
+    line.served.stand.time.pass_by(1_000_000)
+    text = contract(BY_DAY, SINCE, "limits:\n  chunks: 5", where="day >= ${since}")
+    line.scene.migrate(line.scene.migration([{"action": "set-properties", "updates": {"owner": "x"}}], contract=text))
+    with line.client() as client:
+        assert reason_of(lambda: client.open_workload("run-1", "sales.orders", ALL)) == "contract_moved"
+        line.notary.jobs.start()
+        reads.allow(6)
         assert client.open_workload("run-1", "sales.orders", ALL).chunk_count == 3
 
 

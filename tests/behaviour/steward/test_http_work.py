@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from pvdm.api.work import AttemptView, JobState
+from pvdm.api.work import AttemptView, JobState, WorkloadView
 from pvdm.client import StewardClient
 from pvdm.errors import ConflictError, InputError, NotAllowedError, PvdmError, UnavailableError
 from pvdm.model.role import Role
@@ -82,7 +82,9 @@ def test_an_attempts_own_token_ends_its_staging(line: Line, producer: StewardCli
 def test_an_operator_abandons_a_workload(line: Line, producer: StewardClient) -> None:
     _, attempt = line.attempt(producer)
     with line.client(Role.OPERATOR) as operator:
-        assert operator.abandon_workload("run-1", "no more").state is WorkloadState.ABANDONED
+        abandoned = operator.abandon_workload("run-1", "no more")
+    assert isinstance(abandoned, WorkloadView)
+    assert abandoned.state is WorkloadState.ABANDONED
     assert producer.attempt(attempt.attempt_id).state is AttemptState.ROLLED_BACK
 
 

@@ -135,7 +135,8 @@ class Bench:
             epoch=lambda: notary.keys.epoch_for(None),
             begin=lambda _: None,
         )
-        self.planner.begin = self.planner.run  # there are no jobs, so the call that begins a plan makes it
+        # There are no jobs, so the call that begins a plan makes it.
+        self.planner.begin = lambda wanted: self.planner.run(wanted.workload_id)
         self.workloads = Workloads(
             notary.ledger,
             notary.clock,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pvdm.model.chunk import ChunkPlan
 from pvdm.model.contract import BoundContract
-from pvdm.verify.chunk_values import ChunkValues, reads_rows
+from pvdm.verify.chunk_values import ChunkValues, FoundValues, reads_rows
 from pvdm.verify.fetch import Fetcher
 from pvdm.verify.planning import plan_workload
 from pvdm.verify.source import PinnedSource
@@ -15,5 +15,7 @@ def plan_with_rows(bound: BoundContract, source: PinnedSource, fetch: Fetcher) -
     if not reads_rows(bound.contract.chunking):
         return plan_workload(bound, source, None)
     values = ChunkValues(bound, source)
-    found = values.join([values.none, *(values.read(file, fetch) for file in values.files)])
-    return plan_workload(bound, source, found)
+    found = FoundValues(values, values.none)
+    for file in values.files:
+        found.add(values.read(file, fetch))
+    return plan_workload(bound, source, found.table)

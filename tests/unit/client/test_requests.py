@@ -20,7 +20,10 @@ WORKLOAD: dict[str, object] = {"workload_id": "w", "table": "sales.orders", "par
 
 CALLS: dict[str, tuple[Callable[[StewardClient], object], dict[str, object]]] = {
     "a reason": (lambda steward: steward.confirm_clock("r"), {"reason": "r"}),
-    "a workload": (lambda steward: steward.open_workload("w", "sales.orders", {"day": "2026-11-14"}), WORKLOAD),
+    "a workload": (
+        lambda steward: steward.open_workload("w", "sales.orders", {"day": "2026-11-14"}),
+        {**WORKLOAD, "waits": False},
+    ),
     "a branch": (
         lambda steward: steward.publish_branch("w", "sales.orders", "b", {"day": "2026-11-14"}),
         {**WORKLOAD, "branch": "b"},

@@ -7,12 +7,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from pvdm.errors import InputError
-from pvdm.model.chunk import ChunkPlan
+from pvdm.model import chunk
+from pvdm.model.chunk import CHUNK_DEFINITION_MAX_BYTES, ChunkPlan
 from pvdm.model.filter.claim import Claim, ClaimValue
 from pvdm.model.schema import DecimalType, Field, FixedType, Kind, PrimitiveType, Schema
+from pvdm.verify.chunk_values import ChunkValues
 from pvdm.verify.planning import claim_of
 from tests.support.claims import overlap
 from tests.support.for_each import for_each
@@ -47,7 +50,7 @@ def plan_source(
 
 
 def chunk_ids(found: ChunkPlan) -> list[str]:
-    return [chunk.chunk_id for chunk in found]
+    return [each.chunk_id for each in found]
 
 
 @pytest.mark.usefixtures("kernel")
@@ -72,6 +75,57 @@ def test_more_values_than_chunks_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError) as caught:
         plan_source(tmp_path, rows, {"by": "partition", "columns": ["id"]}, chunks=5)
     assert caught.value.reason == "chunks_too_many"
+
+
+@pytest.mark.usefixtures("kernel")
+def test_as_many_values_as_chunks_are_planned_though_no_definition_could_list_them_all(tmp_path: Path) -> None:
+    days = 5_000  # a definition can list about 4,300 days
+    rows = [[{"d": each} for each in range(days)]]
+    found = plan_source(tmp_path / "days", rows, {"by": "partition", "columns": ["d"]}, chunks=days)
+    assert len(found.chunks) == days
+    rows[0].append({"d": 2**31 - 1})  # a day without a literal: all other rows need a chunk, which has to list them
+    with pytest.raises(InputError) as caught:
+        plan_source(tmp_path / "other", rows, {"by": "partition", "columns": ["d"]}, chunks=days + 1)
+    assert caught.value.reason == "chunk_definition_too_large"
+    assert "ranges" in str(caught.value.hint)
+
+
+def read_values(folder: Path, rows: list[dict[str, Any]], column: str, where: str = "true") -> list[pa.Table]:
+    """The values of the column in a file of these rows, batch by batch."""
+    folder.mkdir(exist_ok=True)
+    lake = Lake(folder, (to_doc(COLUMNS),))
+    lake.data(table_of(COLUMNS, rows))
+    chunking = {"by": "partition", "columns": [column]}
+    values = ChunkValues(contract_with(("chunking", chunking), ("boundary/where", where)).bind({}), pinned(lake))
+    return list(values.read(values.files[0], fetch))
+
+
+@pytest.mark.usefixtures("kernel")
+def test_the_values_of_a_file_are_read_batch_by_batch(tmp_path: Path) -> None:
+    assert len(read_values(tmp_path, [{"id": each} for each in range(20_000)], "id")) == 2
+
+
+@pytest.mark.usefixtures("kernel")
+def test_a_value_that_no_definition_can_have_is_refused_where_it_is_read(tmp_path: Path) -> None:
+    rows = [{"id": 1, "s": "x" * (CHUNK_DEFINITION_MAX_BYTES + 1)}, {"id": 2, "s": "a"}]
+    with pytest.raises(InputError) as caught:
+        read_values(tmp_path / "all", rows, "s")
+    assert caught.value.reason == "chunk_definition_too_large"
+    (table,) = read_values(tmp_path / "filtered", rows, "s", "id = 2")
+    assert table.column(0).to_pylist() == ["a"]
+
+
+@pytest.mark.usefixtures("kernel")
+@pytest.mark.parametrize("files", [1, 4])
+def test_more_bytes_of_values_than_a_plan_keeps_are_refused(
+    tmp_path: Path, files: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chunk, "PLAN_VALUES_MAX_BYTES", 30_000)
+    texts = [f"{at:02d}" + "x" * 1_000 for at in range(40)]
+    rows = [[{"s": text} for text in texts[at::files]] for at in range(files)]
+    with pytest.raises(InputError) as caught:
+        plan_source(tmp_path, rows, {"by": "partition", "columns": ["s"]})
+    assert caught.value.reason == "plan_values_too_large"
 
 
 @pytest.mark.usefixtures("kernel")

@@ -14,7 +14,7 @@ from pvdm.cli.table.open_workloads import summarize
 from pvdm.cli.work.jobs import Job, finish, job_options, job_output, open_coordinator, param_option, workload_option
 from pvdm.cli.work.segments import SegmentOfCommand, SegmentTimes, run_in_segments, seconds_of, segment_options
 from pvdm.model.printable import view_json
-from pvdm.model.states import WORKLOAD_TIMEOUT_MAX_SECONDS
+from pvdm.model.states import WORKLOAD_TIMEOUT_MAX_SECONDS, WorkloadState
 
 _ORPHANS_NOTE: Final = "the job's own files are unreferenced now: `pvdm orphans` lists them"
 
@@ -163,15 +163,22 @@ def abandon(*, workload_id: str, reason: str, service: Service) -> None:
     Chunks that are published stay. If some rows of an append are published, the workload keeps its claim on all of its
     rows: no other workload id can append the rest. The output says how to publish the rest (`way_on` in --json). In
     all other cases the whole workload can be published under another id. Abandoning again changes nothing; for a
-    complete workload the command changes nothing and ends with 4.
+    complete workload the command changes nothing and ends with 4. If the Steward still makes the workload's plan, the
+    plan is abandoned, and the id stays free.
 
     \b
     Examples:
       pvdm abandon orders-2026-11-15 --reason "the source was delivered twice"
       pvdm abandon orders-2026-11-15 --reason "no attempt is left" --json | jq -r .state
     """
+    from pvdm.api.work import PlanningView
+
     with service.connect() as client:
         workload = client.abandon_workload(workload_id, reason)
+    if isinstance(workload, PlanningView):
+        text = f"{workload.workload_id} was not open yet: its plan is abandoned, and the id is free"
+        say_result({**view_json(workload), "state": WorkloadState.ABANDONED.value, "way_on": None}, [text])
+        return
     summary = summarize(workload)
     lines: list[Line | str] = [
         (f"{workload.state}  {workload.workload_id} of {workload.table or workload.table_uuid}", "bold"),

@@ -152,12 +152,15 @@ CREATE TABLE plannings (
 	timeout_seconds BIGINT,
 	files BIGINT NOT NULL,
 	files_read BIGINT NOT NULL,
+	starts BIGINT NOT NULL,
 	found BYTEA NOT NULL,
 	error TEXT,
+	error_reported BIGINT NOT NULL,
 	at_micros BIGINT NOT NULL CONSTRAINT at_micros_not_negative CHECK (at_micros >= 0),
 	PRIMARY KEY (workload_id),
 	CONSTRAINT atomicity_known CHECK (atomicity IN ('chunk', 'workload')),
 	CONSTRAINT contract_hash_hex CHECK (contract_hash ~ '^[0-9a-f]{64}$'),
+	CONSTRAINT error_reported_flag CHECK (error_reported IN (0, 1)),
 	CONSTRAINT files_read_counted CHECK (files_read BETWEEN 0 AND files)
 )
 --;
@@ -926,7 +929,7 @@ WHEN (NEW.workload_id IS DISTINCT FROM OLD.workload_id
     OR NEW.newer_columns IS DISTINCT FROM OLD.newer_columns
     OR NEW.timeout_seconds IS DISTINCT FROM OLD.timeout_seconds
     OR NEW.files IS DISTINCT FROM OLD.files)
-EXECUTE FUNCTION pvdm_refuse('only files_read, found, error, at_micros of plannings change')
+EXECUTE FUNCTION pvdm_refuse('only files_read, starts, found, error, error_reported, at_micros of plannings change')
 --;
 CREATE TRIGGER plannings_no_truncate BEFORE TRUNCATE ON plannings
 FOR EACH STATEMENT

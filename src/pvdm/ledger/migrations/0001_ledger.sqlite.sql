@@ -163,12 +163,15 @@ CREATE TABLE plannings (
 	timeout_seconds INTEGER,
 	files INTEGER NOT NULL,
 	files_read INTEGER NOT NULL,
+	starts INTEGER NOT NULL,
 	found BLOB NOT NULL,
 	error TEXT,
+	error_reported INTEGER NOT NULL,
 	at_micros INTEGER NOT NULL CONSTRAINT at_micros_not_negative CHECK (at_micros >= 0),
 	PRIMARY KEY (workload_id),
 	CONSTRAINT atomicity_known CHECK (atomicity IN ('chunk', 'workload')),
 	CONSTRAINT contract_hash_hex CHECK (length(contract_hash) = 64 AND contract_hash NOT GLOB '*[^0-9a-f]*'),
+	CONSTRAINT error_reported_flag CHECK (error_reported IN (0, 1)),
 	CONSTRAINT files_read_counted CHECK (files_read BETWEEN 0 AND files)
 )
  STRICT
@@ -929,7 +932,7 @@ WHEN NEW.workload_id IS NOT OLD.workload_id
     OR NEW.timeout_seconds IS NOT OLD.timeout_seconds
     OR NEW.files IS NOT OLD.files
 BEGIN
-    SELECT RAISE(ABORT, 'pvdm rule: only files_read, found, error, at_micros of plannings change');
+    SELECT RAISE(ABORT, 'pvdm rule: only files_read, starts, found, error, error_reported, at_micros of plannings change');
 END
 --;
 CREATE TRIGGER restores_no_delete BEFORE DELETE ON restores

@@ -13,6 +13,7 @@ from pvdm.lake.stores.stores import Stores
 from pvdm.lake.vault import Vault
 from pvdm.ledger import Ledger
 from pvdm.ledger.clock import LedgerClock
+from pvdm.ledger.work.plannings import UnfinishedPlan
 from pvdm.steward.access import STEWARD_GRANT
 from pvdm.steward.cleanup.disposal import Disposal
 from pvdm.steward.cleanup.orphan_search import OrphanRequests, OrphanSearch
@@ -89,8 +90,8 @@ def build_pipeline(parts: PipelineParts) -> Pipeline:
     def dispose(attempt_id: str) -> None:
         jobs.dispose(attempt_id)  # `jobs` is built below; the services call `dispose` only after that
 
-    def begin_plan(workload_id: str) -> None:
-        jobs.plan(workload_id)
+    def begin_plan(wanted: UnfinishedPlan) -> None:
+        jobs.plan(wanted)
 
     services = build_job_services(parts, vault, sources, files, dispose)
 

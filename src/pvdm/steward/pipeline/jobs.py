@@ -18,6 +18,7 @@ from pvdm.ledger.clock import LedgerClock
 from pvdm.ledger.record import receipts
 from pvdm.ledger.work import attempts, chunks, disposals, plannings, workloads
 from pvdm.ledger.work.attempts import Attempt
+from pvdm.ledger.work.plannings import UnfinishedPlan
 from pvdm.model.contract import Atomicity
 from pvdm.model.states import AttemptState
 from pvdm.steward.locks import is_work_held
@@ -53,6 +54,7 @@ class Tasks:
 class _Job:
     kind: JobKind
     subject: str  # an attempt's id, or the workload's if its chunks are published together; empty for SETTLE
+    domain: str = ""  # the workload's, for a plan
     state: JobState = JobState.QUEUED
     tries: int = 0
     due: float = 0.0  # when the job may run, on the monotonic clock; 0.0: at once
@@ -97,6 +99,7 @@ class Jobs:
         self._thread_count = threads
         self._retry_seconds = retry_seconds
         self._jobs: dict[tuple[JobKind, str], _Job] = {}
+        self._plan_begun: dict[str, float] = {}  # when the last plan of each domain was begun
         self._condition = threading.Condition()  # protects the jobs, and is notified of every change
         self._stopping = False
         self._threads: list[threading.Thread] = []
@@ -132,12 +135,17 @@ class Jobs:
         if found is None or found.state in (JobState.WAITING, JobState.FAILED):
             self._queue_job(attempt)
 
-    def plan(self, workload_id: str) -> None:
+    def plan(self, wanted: UnfinishedPlan) -> None:
         """Queue the job that makes the workload's plan, unless there is one."""
         with self._condition:
-            if (JobKind.PLAN, workload_id) in self._jobs:
-                return
-        self._queue(JobKind.PLAN, workload_id)
+            if (JobKind.PLAN, wanted.workload_id) not in self._jobs:
+                self._queue(JobKind.PLAN, wanted.workload_id, domain=wanted.domain)
+
+    def hurry_plan(self, workload_id: str) -> None:
+        """Run the job that makes the workload's plan now if it waits for a retry, or has failed."""
+        found = self.find_plan(workload_id)
+        if found is not None and found.state in (JobState.WAITING, JobState.FAILED):
+            self._queue(JobKind.PLAN, workload_id)
 
     def dispose(self, attempt_id: str) -> None:
         """Queue the clean-up after an ended attempt, at the queue position of the attempt's job, if it has one."""
@@ -167,7 +175,7 @@ class Jobs:
         with self._condition:
             return [job.view() for job in self._jobs.values()]
 
-    def _queue(self, kind: JobKind, subject: str, *, position: float | None = None) -> None:
+    def _queue(self, kind: JobKind, subject: str, *, position: float | None = None, domain: str = "") -> None:
         """Make the job due now. A new job is the last in the queue, unless a position is given.
 
         An attempt's publication and clean-up get the position of its verification, so that the attempt is finished
@@ -177,7 +185,7 @@ class Jobs:
         with self._condition:
             job = self._jobs.get((kind, subject))
             if job is None:
-                job = self._jobs[kind, subject] = _Job(kind, subject)
+                job = self._jobs[kind, subject] = _Job(kind, subject, domain)
                 if position is not None:
                     job.position = position
             if job.state is JobState.RUNNING:
@@ -214,15 +222,31 @@ class Jobs:
             while not self._stopping:
                 now = time.monotonic()
                 waiting = [job for job in self._jobs.values() if job.state in (JobState.QUEUED, JobState.WAITING)]
-                if any(job.kind is JobKind.PLAN and job.state is JobState.RUNNING for job in self._jobs.values()):
-                    # A plan may take long. One at a time leaves the other threads to verification and publication.
-                    waiting = [job for job in waiting if job.kind is not JobKind.PLAN]
+                waiting = self._without_later_plans(waiting, now)
                 first = min(waiting, key=lambda job: (job.due, job.position), default=None)
                 if first is not None and first.due <= now:
                     first.state, first.tries = JobState.RUNNING, first.tries + 1
+                    if first.kind is JobKind.PLAN:
+                        self._plan_begun[first.domain] = now
                     return first
                 self._condition.wait(None if first is None else first.due - now)
         return None
+
+    def _without_later_plans(self, waiting: list[_Job], now: float) -> list[_Job]:
+        """The jobs without plans that have to wait for another one, and that wake no thread.
+
+        A plan may take long. One at a time leaves the other threads to verification and publication. The next plan is
+        one of the domain that has waited longest since its last one, so that no domain has to wait for all plans of
+        another one.
+        """
+        others = [job for job in waiting if job.kind is not JobKind.PLAN]
+        if any(job.kind is JobKind.PLAN and job.state is JobState.RUNNING for job in self._jobs.values()):
+            return others
+        plans = [job for job in waiting if job.kind is JobKind.PLAN]
+        due = [job for job in plans if job.due <= now]
+        begun = self._plan_begun
+        next_plan = min(due, key=lambda job: (begun.get(job.domain, 0.0), job.position), default=None)
+        return others + (plans if next_plan is None else [next_plan])
 
     def _run(self, job: _Job) -> None:
         try:
@@ -334,9 +358,9 @@ class Jobs:
             subjects += [attempt.workload_id] if attempt.state is AttemptState.COMMITTING else []
             if self.find_job(attempt) is None and not any(is_work_held(self._ledger, each) for each in subjects):
                 self._queue_job(attempt)
-        for workload_id in plans:
-            if not is_work_held(self._ledger, plan_id(workload_id)):
-                self.plan(workload_id)
+        for each in plans:
+            if not is_work_held(self._ledger, plan_id(each.workload_id)):
+                self.plan(each)
 
     def _has_work(self, job: _Job) -> bool | None:
         """Whether the job still has something to do; None if the ledger cannot be read."""
@@ -350,7 +374,7 @@ class Jobs:
                     return bool(self._list_publishable(job.subject))
                 case JobKind.PLAN:
                     with self._ledger.read() as unit:
-                        return job.subject in plannings.list_unfinished(unit)
+                        return any(job.subject == each.workload_id for each in plannings.list_unfinished(unit))
                 case _:
                     return True
         except PvdmError:

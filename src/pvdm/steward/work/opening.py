@@ -22,7 +22,7 @@ from pvdm.ledger.catalog.tables import TableRow
 from pvdm.ledger.clock import LedgerClock
 from pvdm.ledger.record import restores
 from pvdm.ledger.record.tokens import Grant, require_domain
-from pvdm.ledger.work import attempts, chunks, claims, leases, workloads
+from pvdm.ledger.work import attempts, chunks, claims, leases, plannings, workloads
 from pvdm.ledger.work.attempts import Attempt, AttemptOpening
 from pvdm.ledger.work.plannings import Planning
 from pvdm.ledger.work.workloads import Opening, Workload
@@ -101,10 +101,14 @@ class Workloads:
         table: str,
         parameters: Mapping[str, str],
         timeout_seconds: int | None = None,
+        *,
+        plan_again: bool = False,
     ) -> Workload | Planning:
         """Open the workload: pin its source, fix its plan and set its deadline. A plan that takes long is returned.
 
         A repeated call returns the workload unchanged; another `timeout_seconds` changes the deadline of an open one.
+        If the plan of an earlier call has failed, the call raises its error. With `plan_again` it begins another plan
+        if some caller has got that error.
         """
         refuse_attempt_token(grant)
         ids.require_workload_id(workload_id)
@@ -117,7 +121,7 @@ class Workloads:
             if bound.contract.storage is Storage.SEALED and self.seals is not None:
                 self.seals.require_sealable(parse_location(row.location))
             limit = WORKLOAD_TIMEOUT_SECONDS if timeout_seconds is None else timeout_seconds
-            opened = self._open(workload_id, row, bound, timeout_seconds=limit)
+            opened = self._open(workload_id, row, bound, timeout_seconds=limit, plan_again=plan_again)
             if isinstance(opened, Planning):
                 return opened
             if timeout_seconds is not None and opened.state is WorkloadState.OPEN:
@@ -204,12 +208,20 @@ class Workloads:
         self.queue.hurry(found)
         return found
 
-    def abandon(self, grant: Grant, workload_id: str, reason: str) -> Workload:
-        """Abandon a workload: its live attempts become ROLLED_BACK and are cleaned up; published chunks stay."""
+    def abandon(self, grant: Grant, workload_id: str, reason: str) -> Workload | Planning:
+        """Abandon a workload: its live attempts become ROLLED_BACK and are cleaned up; published chunks stay.
+
+        If the workload is not open yet, its plan is abandoned and returned. The id stays free.
+        """
         refuse_attempt_token(grant)
         ended: list[Attempt] = []
 
-        def work(unit: Unit) -> Workload:
+        def work(unit: Unit) -> Workload | Planning:
+            planning = None if workloads.find(unit, workload_id) is not None else plannings.find(unit, workload_id)
+            if planning is not None:
+                require_domain(grant, planning.opening.domain)
+                self.planner.abandon(unit, planning, ids.require_reason(reason))
+                return planning
             get_workload(unit, grant, workload_id)
             moved = workloads.move(unit, workload_id, WorkloadState.ABANDONED, reason=reason)
             ended[:] = [
@@ -258,7 +270,7 @@ class Workloads:
             if workload is None:
                 bound = self._bind_contract(row, table, parameters)
                 in_one_chunk = BoundContract(replace(bound.contract, chunking=_ONE_CHUNK), bound.parameters)
-                workload = self._open(workload_id, row, in_one_chunk, branch)
+                workload = self._open(workload_id, row, in_one_chunk, branch, plan_again=True)
             if isinstance(workload, Planning):
                 raise _chunked_error("a plan in the making")
             found = self._adopt_branch(grant, workload, branch, reason)
@@ -302,6 +314,7 @@ class Workloads:
         branch: str | None = None,
         *,
         timeout_seconds: int | None = None,
+        plan_again: bool,
     ) -> Workload | Planning:
         """Open the workload, or return what was opened or begun under this id with the same contract and parameters.
 
@@ -326,7 +339,7 @@ class Workloads:
             if spent_on is not None and spent_on.uuid == row.table_uuid:
                 raise spent_error(unit, workload_id, spent_on)
             restores.require_not_published_in_lost_time(unit, workload_id)
-        begun = self.planner.find(opening)
+        begun = self.planner.find(opening, again=plan_again)
         if begun is not None:
             return begun
         if branch is not None:

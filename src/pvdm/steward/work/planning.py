@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from collections.abc import Callable
@@ -23,14 +24,14 @@ from pvdm.ledger.catalog.tables import TableRow
 from pvdm.ledger.clock import LedgerClock
 from pvdm.ledger.work import plannings, workloads
 from pvdm.ledger.work.chunks import Chunk
-from pvdm.ledger.work.plannings import Planning
+from pvdm.ledger.work.plannings import Planning, UnfinishedPlan
 from pvdm.ledger.work.workloads import Opening, PinnedWorkload, Workload
 from pvdm.model.chunk import ChunkPlan
 from pvdm.model.contract import BoundContract
 from pvdm.steward.locks import hold_work
 from pvdm.steward.work.opened import bound_contract
 from pvdm.steward.work.sources import Sources
-from pvdm.verify.chunk_values import ChunkValues, reads_rows
+from pvdm.verify.chunk_values import ChunkValues, FoundValues, reads_rows
 from pvdm.verify.fetch import Files
 from pvdm.verify.planning import plan_workload
 from pvdm.verify.source import PinnedSource
@@ -38,9 +39,14 @@ from pvdm.verify.source import PinnedSource
 PLAN_THREADS_MAX: Final = 4
 _FILES_AT_ONCE: Final = 16
 _STORE_SECONDS: Final = 2.0
-_ERROR_MICROS: Final = 60 * 1_000_000  # for so long an error is the answer to the caller who waits for the plan
+_ERROR_MICROS: Final = 600 * 1_000_000  # for so long an error that nobody has got is the answer to the next caller
 _T = TypeVar("_T")
 _RETRIED: Final = (UnavailableError, RolledBackError, StateUnknownError)
+_MOVED_HINT: Final = "no workload was opened: run it again, and it is planned under the contract that the table has now"
+
+
+class _NotWantedError(Exception):
+    """The plan was abandoned, or another one is made in its place."""
 
 
 def plan_id(workload_id: str) -> str:
@@ -57,7 +63,7 @@ class Planner:
     sources: Sources
     files: Files
     epoch: Callable[[], int]  # the active epoch of keys
-    begin: Callable[[str], None]  # queues the job that calls `run` for the workload of this id, unless it exists
+    begin: Callable[[UnfinishedPlan], None]  # queues the job that calls `run` for the workload, unless it exists
 
     def open(
         self, opening: Opening, bound: BoundContract, source: PinnedSource, timeout_seconds: int | None
@@ -68,32 +74,46 @@ class Planner:
         if not reads_rows(bound.contract.chunking):
             return self._store(planning, plan_workload(bound, source, None))
         begun = self._change(partial(plannings.begin, planning=planning))
-        self.begin(opening.workload_id)
+        self.begin(UnfinishedPlan(opening.workload_id, opening.domain))
         return begun
 
-    def find(self, asked: Opening) -> Planning | None:
+    def find(self, asked: Opening, *, again: bool) -> Planning | None:
         """The plan in the making for this opening. Raises if it is made for another, or the error that ended it.
 
-        That error is raised once, and only soon after it happened: a later call begins again.
+        With `again`, the caller begins another plan if this one has ended with an error that a caller has got, or that
+        is old. An error that nobody has got is raised here, since a run in segments calls again after each segment.
         """
         with self.ledger.read() as unit:
             found = plannings.find(unit, asked.workload_id)
         if found is None:
             return None
-        of_caller = replace(found.opening, source=asked.source)  # the caller does not know the source's UUID
-        if found.error is None:
-            workloads.require_same_opening(asked, of_caller)
-            self.begin(asked.workload_id)
-            return found
-        self._change(partial(plannings.remove, workload_id=asked.workload_id))
-        if asked == of_caller and self.clock.now_micros() - found.at_micros < _ERROR_MICROS:
+        # The caller does not know the source's UUID.
+        of_caller = replace(found.opening, source=asked.source, contract_hash=asked.contract_hash)
+        if found.error is not None:
+            is_new = not found.error_reported and self.clock.now_micros() - found.at_micros < _ERROR_MICROS
+            if asked != of_caller or (again and not is_new):
+                return None
+            self._change(partial(plannings.note_reported, workload_id=asked.workload_id))
             raise _decode(found.error)
-        return None
+        if found.opening.table_uuid == asked.table_uuid and found.opening.contract_hash != asked.contract_hash:
+            moved = _moved_error(found.opening, asked.contract_hash)
+            # Such a plan can never be used, so it is ended at once.
+            self._change(partial(self._fail, planning=found, error=moved))
+            self._change(partial(plannings.note_reported, workload_id=asked.workload_id))
+            raise moved
+        workloads.require_same_opening(asked, of_caller)
+        self.begin(UnfinishedPlan(asked.workload_id, asked.domain))
+        return found
+
+    def abandon(self, unit: Unit, planning: Planning, reason: str) -> None:
+        """End the plan: its job stops, and callers that wait for it get the reason."""
+        self._fail(unit, planning, Code.WORKLOAD_ABANDONED(reason="plan_abandoned", got=f"abandoned: {reason}"))
 
     def run(self, workload_id: str) -> None:
         """Read the source's files that were not read yet, then open the workload.
 
-        An error that a repetition cannot correct ends the plan, and is stored for the caller that opens the workload.
+        An error that a repetition cannot correct ends the plan, and is stored for the callers that wait for it. So is
+        an error for a plan in which the process of the Steward has ended again and again.
         """
         with hold_work(self.ledger, plan_id(workload_id)):
             with self.ledger.read() as unit:
@@ -101,41 +121,56 @@ class Planner:
             if planning is None or planning.error is not None:
                 return
             try:
+                self._change(partial(plannings.note_start, workload_id=workload_id))
                 self._run(planning)
-            except _RETRIED:
+            except _NotWantedError:
+                return
+            except Exception as error:
+                if isinstance(error, PvdmError) and not isinstance(error, _RETRIED):
+                    self._change(partial(self._fail, planning=planning, error=error))
+                    return
+                with contextlib.suppress(PvdmError):
+                    self._change(partial(plannings.forget_start, workload_id=workload_id))
                 raise
-            except PvdmError as error:
-                self._change(partial(plannings.fail, workload_id=workload_id, error=_encode(error)))
+
+    def _fail(self, unit: Unit, planning: Planning, error: PvdmError) -> None:
+        if plannings.is_unfinished(unit, planning):
+            plannings.fail(unit, planning.opening.workload_id, _encode(error))
 
     def _run(self, planning: Planning) -> None:
         with self.ledger.read() as unit:
             bound = bound_contract(unit, planning)
         source = self.sources.pin_again(planning, bound)
         values = ChunkValues(bound, source)
-        self._store(planning, plan_workload(bound, source, self._read(planning, values)))
+        self._store(planning, plan_workload(bound, source, self._read(planning, values)), by_job=True)
 
     def _read(self, planning: Planning, values: ChunkValues) -> pa.Table:
         """The values in all files, continued after the files that were read before."""
-        done, found = planning.files_read, _from_bytes(planning.found) if planning.found else values.none
+        done = planning.files_read
+        found = FoundValues(values, _from_bytes(planning.found) if planning.found else values.none)
         stored = time.monotonic()
 
-        def read(file: ScanFile) -> pa.Table:
-            return values.read(file, lambda location: self.files.fetch(location).data)
+        def read(file: ScanFile) -> None:
+            found.add(values.read(file, lambda location: self.files.fetch(location).data))
 
         while done < len(values.files):
             next_files = values.files[done : done + _FILES_AT_ONCE]
-            found = values.join([found, *map_in_threads(PLAN_THREADS_MAX, read, next_files)])
+            map_in_threads(PLAN_THREADS_MAX, read, next_files)
             done += len(next_files)
             if time.monotonic() - stored >= _STORE_SECONDS:
-                workload_id = planning.opening.workload_id
-                self._change(
-                    partial(plannings.note_progress, workload_id=workload_id, files_read=done, found=_to_bytes(found))
-                )
+                self._change(partial(self._note_progress, planning=planning, done=done, found=_to_bytes(found.table)))
                 stored = time.monotonic()
-        return found
+        return found.table
 
-    def _store(self, planning: Planning, plan: ChunkPlan) -> Workload:
-        """Open the workload with its plan, unless its table has another contract now."""
+    def _note_progress(self, unit: Unit, planning: Planning, done: int, found: bytes) -> None:
+        _require_unfinished(unit, planning)
+        plannings.note_progress(unit, planning.opening.workload_id, done, found)
+
+    def _store(self, planning: Planning, plan: ChunkPlan, *, by_job: bool = False) -> Workload:
+        """Open the workload with its plan, unless its table has another contract now.
+
+        A plan that was made `by_job` is not used if it was abandoned meanwhile.
+        """
         opening, chunks = planning.opening, [Chunk(each.chunk_id, each.to_bytes()) for each in plan]
         pinned = PinnedWorkload(
             planning.source_snapshot_id,
@@ -147,7 +182,11 @@ class Planner:
         )
 
         def work(unit: Unit) -> Workload:
-            require_contract(tables.find_by_uuid(unit, opening.table_uuid), opening.contract_hash)
+            if by_job:
+                _require_unfinished(unit, planning)
+            row = tables.find_by_uuid(unit, opening.table_uuid)
+            if row is None or row.contract_hash != opening.contract_hash:
+                raise _moved_error(opening, None if row is None else row.contract_hash)
             plannings.remove(unit, opening.workload_id)
             return workloads.open_once(unit, opening, pinned)
 
@@ -155,6 +194,17 @@ class Planner:
 
     def _change(self, work: Callable[[Unit], _T]) -> _T:
         return self.ledger.transact(work, at_micros=self.clock.now_micros())
+
+
+def _require_unfinished(unit: Unit, planning: Planning) -> None:
+    if not plannings.is_unfinished(unit, planning):
+        raise _NotWantedError
+
+
+def _moved_error(opening: Opening, contract_hash: str | None) -> PvdmError:
+    return Code.CONTRACT_NOT_APPLICABLE(
+        reason="contract_moved", expected=opening.contract_hash, got=contract_hash or "none", hint=_MOVED_HINT
+    )
 
 
 def require_contract(row: TableRow | None, contract_hash: str) -> None:

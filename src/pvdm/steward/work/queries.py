@@ -190,6 +190,7 @@ def planning_view(planning: Planning, job: JobStatus | None) -> api.PlanningView
         files_read=planning.files_read,
         files=planning.files,
         problem=problem,
+        failed=job is not None and job.state is api.JobState.FAILED,
     )
 
 

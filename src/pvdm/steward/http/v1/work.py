@@ -69,7 +69,9 @@ def open_workload(
     wanted = (grant, body.workload_id, body.table, body.parameters, body.timeout_seconds)
     ended = threading.Event()
     with notary.changes.listen(body.workload_id, ended.set):
-        opened = notary.workloads.open(*wanted)
+        opened = notary.workloads.open(*wanted, plan_again=not body.waits)
+        if isinstance(opened, Planning) and not body.waits:
+            notary.jobs.hurry_plan(body.workload_id)
         if isinstance(opened, Planning) and ended.wait(PLAN_WAIT_SECONDS):
             opened = notary.workloads.open(*wanted)
     if isinstance(opened, Planning):
@@ -180,10 +182,17 @@ def next_attempt(
 
 
 @router.post("/v1/workloads/{workload_id}/abandon")
-def abandon(notary: NotaryPart, grant: Caller, workload_id: WorkloadId, body: ReasonBody) -> api.WorkloadView:
-    """Abandon the workload: live attempts are rolled back; published chunks stay published."""
+def abandon(notary: NotaryPart, grant: Caller, workload_id: WorkloadId, body: ReasonBody) -> api.AbandonedWorkload:
+    """Abandon the workload: live attempts are rolled back; published chunks stay published.
+
+    If the workload is not open yet, its plan is abandoned, and the id stays free.
+    """
     abandoned = notary.workloads.abandon(grant, workload_id, body.reason)
-    return _with_newest_source(notary, notary.work.view_workload(abandoned))
+    if isinstance(abandoned, Planning):
+        notary.jobs.hurry_plan(workload_id)  # a job that waits or has failed ends now
+        return api.AbandonedWorkload(workload=None, planning=planning_view(abandoned, None))
+    workload = _with_newest_source(notary, notary.work.view_workload(abandoned))
+    return api.AbandonedWorkload(workload=workload, planning=None)
 
 
 @router.get("/v1/attempts/{attempt_id}")
