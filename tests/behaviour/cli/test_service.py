@@ -9,10 +9,12 @@ import pytest
 
 from pvdm.api.service import Identity
 from pvdm.client import StewardClient
-from pvdm.errors import NotAllowedError
-from pvdm.ledger.record import events
+from pvdm.errors import Code, NotAllowedError
+from pvdm.ledger.record import events, outbox
+from pvdm.ledger.record.outbox import Channel, OutboxEvent, event_id_of
 from pvdm.model.role import Role
 from pvdm.model.statements.kind import StatementKind
+from pvdm.steward.delivery.delivery import Delivery
 from pvdm.trust.keys.epochs import KeyRole
 from pvdm.trust.log.checkpoint import open_checkpoint
 from pvdm.trust.log.entry import LogEntry
@@ -97,6 +99,33 @@ def test_the_status_shows_readiness_epochs_workloads_and_proofs(pvdm: Run, stewa
     assert [workload["workload_id"] for workload in status["workloads"]] == ["work-one"]
     assert [proof["proof_id"] for proof in status["proofs"]] == [recorded.statement_id]
     assert status["overrides"] == []
+
+
+def test_the_status_shows_events_that_cannot_be_built_and_then_that_they_are_set_aside(
+    pvdm: Run, steward: ServedSteward, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    notary = steward.stand.notary
+
+    def fail(_event: OutboxEvent) -> None:
+        raise Code.RECORD_UNKNOWN(reason="contract_unknown", got="x")
+
+    sender = Delivery(notary.ledger, notary.clock, Channel.LINEAGE, fail)
+    monkeypatch.setitem(notary.deliveries, Channel.LINEAGE, sender)
+    event_id = event_id_of(Channel.LINEAGE, "START", "run-1")
+    notary.ledger.transact(
+        lambda unit: outbox.add(unit, Channel.LINEAGE, "START", event_id, {}), at_micros=notary.clock.now_micros()
+    )
+    sender.deliver_due()
+    steward.use_token(Role.OPERATOR)
+    problem = "the event cannot be built: contract_unknown"
+    shown = " ".join(pvdm("status").out.split())
+    assert f"NOT DELIVERED: 1 event of the channel lineage, the oldest for 0 seconds: {problem}" in shown
+    monkeypatch.setattr("pvdm.steward.delivery.delivery.UNBUILT_TRIES_MAX", 2)
+    steward.stand.time.pass_by(5_000_000)
+    sender.deliver_due()
+    shown = " ".join(pvdm("status").out.split())
+    assert f"NOT SENT: 1 event of the channel lineage in the last seven days: {problem}" in shown
+    assert "NOT DELIVERED" not in shown
 
 
 def test_the_status_shows_the_newest_workloads_first_and_how_many_there_are(pvdm: Run, steward: ServedSteward) -> None:

@@ -17,6 +17,7 @@ from openlineage.client.serde import Serde
 
 from pvdm.client import StewardClient
 from pvdm.errors import Code, PvdmError
+from pvdm.ledger import Ledger, Unit
 from pvdm.ledger.record import outbox
 from pvdm.ledger.record.outbox import Channel
 from pvdm.model.role import Role
@@ -270,3 +271,31 @@ def test_a_file_that_others_may_read_is_refused(tmp_path: Path) -> None:
     with pytest.raises(PvdmError) as caught:
         read_transport(path)
     assert caught.value.code == Code.KEY_FILE_REFUSED
+
+
+def test_steps_without_a_place_in_the_outbox_cost_one_transaction_and_are_stored_later(
+    lineage: Lineage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line = lineage.line
+    line.protect()
+    line.notary.deliveries[Channel.LINEAGE].stop(10)
+    monkeypatch.setattr("pvdm.steward.delivery.lineage._STORED_AT_ONCE", 2)
+    monkeypatch.setattr(outbox, "OUTBOX_PENDING_MAX", 4)
+    with line.client() as client:
+        for number in range(8):
+            client.open_workload(f"run-{number}", "sales.orders", {})
+    [watch] = line.notary.watches
+    watch.look()
+    real, writes = Ledger.transact, list[int]()
+
+    def transact(self: Ledger, work: Callable[[Unit], object], *, at_micros: int) -> object:
+        writes.append(at_micros)
+        return real(self, work, at_micros=at_micros)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Ledger, "transact", transact)
+        watch.look()
+    assert len(writes) == 1
+    monkeypatch.setattr(outbox, "OUTBOX_PENDING_MAX", 100)
+    line.notary.deliveries[Channel.LINEAGE].start()
+    assert lineage.steps() == ["START"] * 8

@@ -164,6 +164,16 @@ def test_a_domain_finds_places_that_any_number_of_other_domains_leave(
     assert ledger.transact(store, at_micros=1) == {"a": 32, "b": 16, "c": 8, "d": 4}
 
 
+def test_an_event_does_not_wait_for_earlier_events_of_other_kinds_and_domains(ledger: Ledger) -> None:
+    def store(unit: Unit) -> list[str]:
+        for at, (kind, domain) in enumerate([("late", "a")] * 3 + [("fail", "a"), ("late", "b"), ("late", "b")]):
+            outbox.add(unit, Channel.ALERTS, kind, f"{at:032x}", {}, domain=domain, created_micros=at + 1)
+        return [each.event_id for each in outbox.list_due(unit, Channel.ALERTS, 1)]
+
+    order = [int(event_id, 16) for event_id in ledger.transact(store, at_micros=1)]
+    assert order == [0, 3, 4, 1, 5, 2]
+
+
 def failing_for(event_key: str, sent: list[str], error: Exception) -> delivery.Send:
     """A function that notes the sent events, and raises `error` for the audit finding with this key."""
 

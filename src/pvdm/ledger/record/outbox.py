@@ -109,10 +109,17 @@ def add(
 
 
 def list_due(unit: Unit, channel: Channel, now_micros: int) -> list[OutboxEvent]:
-    """The events of the channel that are due for delivery, oldest first."""
+    """The events of the channel that are due for delivery: the oldest of each kind and domain, then the next of each.
+
+    So an event does not wait until all earlier events of other kinds or domains are delivered.
+    """
     c = outbox.c
-    wanted = select(outbox).where(c.done_micros.is_(None), c.channel == channel, c.due_micros <= now_micros)
-    return unit.records(OutboxEvent, wanted.order_by(c.created_micros, c.event_id).limit(OUTBOX_BATCH_MAX))
+    by_age = (c.created_micros, c.event_id)
+    turn = func.row_number().over(partition_by=(c.kind, c.domain), order_by=by_age).label("turn")
+    due = select(outbox, turn).where(c.done_micros.is_(None), c.channel == channel, c.due_micros <= now_micros)
+    found = due.subquery()
+    in_turn = select(found).order_by(found.c.turn, found.c.created_micros, found.c.event_id)
+    return unit.records(OutboxEvent, in_turn.limit(OUTBOX_BATCH_MAX))
 
 
 def note_delivered(unit: Unit, event_id: str) -> None:

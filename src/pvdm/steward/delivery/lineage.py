@@ -19,6 +19,8 @@ _MICROS: Final = 1_000_000
 # How far back the first look reads, and how far before the newest workload each further look reads again.
 _FIRST_LOOK_MICROS: Final = 7 * 86_400 * _MICROS
 _LOOK_BACK_MICROS: Final = 3_600 * _MICROS
+# How many steps are stored in one transaction: other writers wait for it.
+_STORED_AT_ONCE: Final = 50
 _LAST_STEPS: Final = {WorkloadState.COMPLETE: RunStep.COMPLETE, WorkloadState.ABANDONED: RunStep.ABORT}
 
 
@@ -33,15 +35,18 @@ class LineageWatch:
     _stored: dict[tuple[str, WorkloadState], int] = field(default_factory=dict, init=False)
 
     def look(self) -> None:
-        """Store the steps that are new."""
+        """Store the steps that are new. A step for which the outbox has no place is tried again by the next call."""
         now = self.clock.now_micros()
+        full: set[tuple[RunStep, str]] = set()
         after = (max(self._newest - _LOOK_BACK_MICROS, now - _FIRST_LOOK_MICROS), "")
         while True:
             with self.ledger.read() as unit:
                 page = workloads.page_changed(unit, after=after)
             new = [each for each in page if (each.opening.workload_id, each.state) not in self._stored]
-            if new:
-                self.ledger.transact(partial(self._store, found=new), at_micros=now)
+            for start in range(0, len(new), _STORED_AT_ONCE):
+                steps = [each for each in new[start : start + _STORED_AT_ONCE] if _place_of(each) not in full]
+                if steps:
+                    full |= self.ledger.transact(partial(self._store, found=steps), at_micros=now)
             if page:
                 after = (page[-1].at_micros, page[-1].opening.workload_id)
                 self._newest = max(self._newest, page[-1].at_micros)
@@ -50,11 +55,21 @@ class LineageWatch:
         oldest = self._newest - _LOOK_BACK_MICROS
         self._stored = {key: at_micros for key, at_micros in self._stored.items() if at_micros >= oldest}
 
-    def _store(self, unit: Unit, found: Sequence[Workload]) -> None:
-        """Store the last step of each workload; until its end this is START."""
+    def _store(self, unit: Unit, found: Sequence[Workload]) -> set[tuple[RunStep, str]]:
+        """Store the last step of each workload; until its end this is START. Returns the places that are used up."""
+        full: set[tuple[RunStep, str]] = set()
         for each in found:
-            workload_id, step = each.opening.workload_id, _LAST_STEPS.get(each.state, RunStep.START)
+            workload_id, (step, domain) = each.opening.workload_id, _place_of(each)
+            if (step, domain) in full:
+                continue
             if add_step(unit, step, workload_id, each.at_micros):
                 self._stored[workload_id, each.state] = each.at_micros
             else:
-                log_warning("lineage_dropped", step=step.value, workload_id=workload_id)
+                full.add((step, domain))
+                log_warning("lineage_dropped", step=step.value, domain=domain, workload_id=workload_id)
+        return full
+
+
+def _place_of(workload: Workload) -> tuple[RunStep, str]:
+    """The workload's last step and its domain, which share the places in the outbox."""
+    return _LAST_STEPS.get(workload.state, RunStep.START), workload.opening.domain
