@@ -162,7 +162,7 @@ def test_a_published_chunk_opens_no_attempt(unit: Unit) -> None:
 def test_attempts_at_a_chunk_are_limited(unit: Unit, end: AttemptState, most: int) -> None:
     for number in range(most):
         attempt_in_state(unit, end, number)
-    with pytest.raises(InputError) as caught:
+    with pytest.raises(VerificationError) as caught:
         open_attempt(unit, "last")
     assert caught.value.reason == "attempts_used_up"
 

@@ -22,7 +22,15 @@ from pvdm.durable.final_outcome import complete_outcome
 from pvdm.durable.outcome import Outcome, RolledBack, Watch, ignore_progress, planning_watch
 from pvdm.durable.run import Run, Settings
 from pvdm.durable.segment import Segment
-from pvdm.errors import Code, ConflictError, InputError, NotAllowedError, PvdmError, RolledBackError
+from pvdm.errors import (
+    Code,
+    ConflictError,
+    InputError,
+    NotAllowedError,
+    PvdmError,
+    RolledBackError,
+    VerificationError,
+)
 from pvdm.model.contract import DataProductContract, parse_contract, read_contract
 from pvdm.model.role import Role
 from pvdm.model.states import LEASE_SECONDS, WITH_STEWARD, WorkloadState
@@ -167,7 +175,7 @@ class Coordinator:
         texts = {name: _parameter_text(name, value) for name, value in (parameters or {}).items()}
         try:
             attempt = self._client.publish_branch(workload_id, table, branch, texts, reason)
-        except (ConflictError, InputError, NotAllowedError):
+        except (ConflictError, InputError, NotAllowedError, VerificationError):
             # An abandoned workload is reported as abandoned, whatever else is wrong with this call.
             if (abandoned := self._abandoned_outcome(workload_id)) is None:
                 raise
@@ -226,7 +234,8 @@ class Coordinator:
             repair_reason=repair_reason,
             opened_attempt=opened_attempt,
         )
-        return complete_outcome(self._client, Run(self._client, workload, bound, settings).execute())
+        outcome = Run(self._client, workload, bound, settings).execute()
+        return complete_outcome(self._client, outcome, repairs=bool(contract.governance.automatic_repairs))
 
     def _require_job(self, build: Build | None) -> None:
         if build is None and self._spark is None:

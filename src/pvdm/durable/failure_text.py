@@ -34,7 +34,7 @@ from pvdm.model.located import (
     files_of,
     first_keys,
 )
-from pvdm.model.printable import utc_time
+from pvdm.model.printable import printable, utc_time
 from pvdm.model.statements.verdict import BOUNDARY_CODES, FailureClass
 from pvdm.model.states import ROLLED_BACK_MAX, AttemptState
 from pvdm.physical.watchdog import SigtermReceived
@@ -238,7 +238,7 @@ _SELF_EXPLAINING: Final = (InputError, NotAllowedError, UnavailableError, Rolled
 
 def reason_for(error: BaseException) -> str:
     """The reason for aborting an attempt after this error, as the ledger stores it."""
-    return "".join(each if each.isprintable() else " " for each in _summary(error, 200))[:200]
+    return printable(_summary(error, 200))[:200]
 
 
 def staging_error(error: BaseException, reason: str, attempt: AttemptView) -> BaseException:

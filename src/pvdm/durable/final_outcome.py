@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 
 from pvdm.api.work import AttemptView, ChunkView, WorkloadView
@@ -16,8 +16,13 @@ from pvdm.model.printable import counted
 from pvdm.model.states import AttemptState
 
 
-def complete_outcome(client: StewardClient, outcome: Outcome) -> Outcome:
-    """Add to an outcome without success how many chunks are published, and what its error says about that."""
+def complete_outcome(client: StewardClient, outcome: Outcome, *, repairs: bool = False) -> Outcome:
+    """Add to an outcome without success how many chunks are published, and what its error says about that.
+
+    `repairs`: the contract allows automatic repairs, so the attempts that they have repaired are added too.
+    """
+    if repairs:
+        outcome = _with_failed_attempts(client, outcome)
     if isinstance(outcome, Committed):
         return outcome
     counts = _count_chunks(client, outcome.workload_id)
@@ -97,8 +102,27 @@ def count_as_published_now(outcome: Outcome, published_before: Collection[str]) 
     return replace(outcome, chunks=chunks)
 
 
-def failed_before(attempts: tuple[AttemptView, ...], last: AttemptView) -> tuple[AttemptView, ...]:
-    """The attempts at the same chunk with a FAIL verdict that precede its last one, in their order."""
-    found = (each for each in attempts if each.chunk_id == last.chunk_id and each.number < last.number)
-    failed = (each for each in found if each.state is AttemptState.VERIFICATION_FAILED)
-    return tuple(sorted(failed, key=lambda each: each.number))
+def read_failed_attempts(
+    client: StewardClient, workload_id: str, last: Mapping[str, AttemptView]
+) -> dict[str, tuple[AttemptView, ...]]:
+    """The attempts with a FAIL verdict that precede the `last` ones of these chunks, by the chunk's id."""
+    wanted = {chunk_id for chunk_id, attempt in last.items() if attempt.number > 1}
+    found: dict[str, list[AttemptView]] = {chunk_id: [] for chunk_id in wanted}
+    read = 0
+    while wanted and (page := client.workload(workload_id, chunks_after=read, look_up_source=False)).chunk_ids:
+        for each in page.attempts:
+            if each.chunk_id in found and each.number < last[each.chunk_id].number:
+                found[each.chunk_id] += [each] if each.state is AttemptState.VERIFICATION_FAILED else []
+        wanted -= set(page.chunk_ids)
+        read += len(page.chunk_ids)
+    return {chunk_id: tuple(sorted(each, key=lambda one: one.number)) for chunk_id, each in found.items() if each}
+
+
+def _with_failed_attempts(client: StewardClient, outcome: Outcome) -> Outcome:
+    """The outcome with the failed attempts before the last ones, as far as the Steward says."""
+    failed: dict[str, tuple[AttemptView, ...]] = {}
+    with contextlib.suppress(PvdmError):
+        last = {each.chunk_id: each.attempt for each in outcome.chunks}
+        failed = read_failed_attempts(client.with_patience(patient=False), outcome.workload_id, last)
+    chunks = tuple(replace(each, failed_attempts=failed.get(each.chunk_id, ())) for each in outcome.chunks)
+    return replace(outcome, chunks=chunks)

@@ -115,11 +115,15 @@ class SourceMoved:
 
 @dataclass(frozen=True, slots=True)
 class ChunkOutcome:
-    """One chunk and its last attempt; `before`: an earlier run published it."""
+    """One chunk and its last attempt; `before`: an earlier run published it.
+
+    `failed_attempts` are those with a FAIL verdict before the last one, if the contract allows automatic repairs.
+    """
 
     chunk_id: str
     attempt: AttemptView
     before: bool = False
+    failed_attempts: tuple[AttemptView, ...] = ()
 
     @property
     def state(self) -> AttemptState:
@@ -142,6 +146,15 @@ class ChunkOutcome:
             "attempt": str(attempt.number),
             "state": attempt.state.value,
             "published": None if self.published is None else self.published.value,
+            "failed_attempts": [
+                {
+                    "attempt": str(each.number),
+                    "attempt_id": each.attempt_id,
+                    "classes": [found.value for found in each.classes],
+                    "proof_id": each.proof_id,
+                }
+                for each in self.failed_attempts
+            ],
             "verdict": None if attempt.verdict is None else attempt.verdict.value,
             "classes": [each.value for each in attempt.classes],
             "findings": [view_json(each) for each in attempt.findings],
@@ -209,6 +222,9 @@ class Committed:
             when = "had no row for these parameters at its publication"
         if self.extent is not None and not self.extent.rows_added and not self.overridden:
             found.append(f"0 rows: the source {when}" + ("" if self.note is None else f"; {self.note}"))
+        repaired = sum(1 for each in self.chunks if each.failed_attempts)
+        if repaired:
+            found.append(f"{counted(repaired, 'chunk')} failed verification first, and a repair was published")
         return found
 
     def require(self) -> Committed:
@@ -319,6 +335,13 @@ class RolledBack(_Unpublished):
 
 
 Outcome: TypeAlias = Committed | VerificationFailed | RolledBack
+
+
+def failed_text(failed: AttemptView, last: AttemptView) -> str:
+    """A text on an attempt that failed before the last one at its chunk."""
+    classes = ", ".join(each.value for each in failed.classes)
+    repaired = f"; its repair is published as attempt {last.number}" if last.state is AttemptState.COMMITTED else ""
+    return f"attempt {failed.number} failed{f' ({classes})' if classes else ''}{repaired}"
 
 
 def extent_of(chunks: Sequence[ChunkOutcome]) -> ExtentView | None:

@@ -83,7 +83,19 @@ def test_the_job_repairs_the_refused_day_and_the_command_then_shows_it(folder: P
     again = run_python([str(folder / "job.py")], folder.parent)
     assert (again.returncode, again.stdout.split("  ")[0]) == (0, "ALREADY PUBLISHED")
     assert main(["quickstart", str(folder)]) == 0
-    assert "2. 2026-11-15 was refused before and is repaired" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "2. 2026-11-15 was refused before and is repaired" in shown
+    assert "repairs the refused day" not in shown
+    assert "  python job.py 2026-11-16    publishes another day\n" in shown
+
+
+@pytest.mark.parametrize("day", ["2026-13-16", "tomorrow"])
+def test_the_job_shows_a_wrong_date_as_an_error(folder: Path, day: str) -> None:
+    done = run_python(["job.py", day], folder)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("error: ")
+    assert day in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_the_cells_of_the_notebook_run_in_their_order(folder: Path) -> None:

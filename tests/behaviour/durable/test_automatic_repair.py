@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import sys
+import types
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -53,6 +57,24 @@ def test_a_chunk_that_fails_is_tried_again_as_a_whole_and_each_try_has_a_verdict
     failed, passed = AttemptState.VERIFICATION_FAILED, AttemptState.COMMITTED
     assert [each.state for each in sorted(attempts, key=lambda each: each.number)] == [failed, failed, passed]
     assert len({each.proof_id for each in attempts}) == 3  # two FAIL proofs and a PASS proof
+
+
+def test_a_repair_is_shown_by_the_run_and_by_the_status(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = shop.target("shown", allowed(1))
+    module: Any = types.ModuleType("faulty_jobs")
+    module.build = FaultyJob(1)
+    monkeypatch.setitem(sys.modules, "faulty_jobs", module)
+    words = ["run", table, "--workload-id", "shown-1", "--small", "--job", "faulty_jobs:build"]
+    code, output = shop.command(words)
+    line = "    attempt 1 failed (missing); its repair is published as attempt 2"
+    assert (code, line in output.splitlines()) == (0, True), output
+    assert "*** 1 chunk failed verification first, and a repair was published ***" in output
+    (chunk,) = json.loads(shop.command([*words, "--json"])[1])["chunks"]
+    assert [(each["attempt"], each["classes"]) for each in chunk["failed_attempts"]] == [("1", ["missing"])]
+    status = ["status", "--workload-id", "shown-1"]
+    assert line in shop.command(status)[1].splitlines()
+    (failed,) = json.loads(shop.command([*status, "--json"])[1])["failed_attempts"]
+    assert (failed["number"], failed["state"]) == ("1", "VERIFICATION_FAILED")
 
 
 def test_no_try_is_left_after_as_many_repairs_as_the_contract_allows(shop: Shop) -> None:

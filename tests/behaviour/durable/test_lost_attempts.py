@@ -17,7 +17,7 @@ from pvdm.api.work import AttemptView
 from pvdm.client import Retries
 from pvdm.client.work import WorkCalls
 from pvdm.durable.outcome import Activity, Step
-from pvdm.errors import InputError, PvdmError, UnavailableError
+from pvdm.errors import PvdmError, UnavailableError, VerificationError
 from pvdm.model.role import Role
 from pvdm.model.states import AttemptState
 from tests.support.steward.shop import ROWS, Shop, contract, shop_at, table_of
@@ -74,8 +74,9 @@ def test_the_hint_names_no_repair_if_it_would_be_refused(shop: Shop) -> None:
         assert isinstance(second, VerificationFailed)
         assert "no attempt is left" in str(second.error.hint)
         assert ABANDON.format(f"{table}-1") in str(second.error.hint)
-        with pytest.raises(InputError) as caught:
+        with pytest.raises(VerificationError) as caught:  # the same exit code as the outcome of a run
             coordinator.repair(f"{table}-1", honest, reason="now I know")
+    assert caught.value.exit_code == second.exit_code == 3
     assert (caught.value.reason, caught.value.expected) == ("attempts_used_up", "at most 2 failed")
     for hint in (str(second.error.hint), str(caught.value.hint)):
         assert 0 < hint.index("pvdm break-glass") < hint.index("pvdm abandon")
@@ -92,6 +93,15 @@ def test_the_hint_does_not_name_the_same_call_if_it_would_be_refused(
     assert hints[0] == "fix the job; the same call continues the workload"
     assert "since 2 were rolled back" in str(hints[1])
     assert ABANDON.format(f"{table}-1") in str(hints[1])
+
+
+def test_a_control_character_in_a_jobs_error_is_shown_escaped(shop: Shop) -> None:
+    def colourful(_spark: object, _chunk: Chunk) -> pa.Table:
+        raise ValueError("red \x1b[31m")
+
+    table = protect_target(shop, "escaped")
+    assert isinstance(run(shop, table, colourful), RolledBack)
+    assert "ValueError: red \\x1b[31m" in shop.command(["status", "--workload-id", f"{table}-1"])[1]
 
 
 def test_a_failed_job_is_reported_with_the_line_of_its_own_code(shop: Shop) -> None:

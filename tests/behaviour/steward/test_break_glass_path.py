@@ -12,7 +12,7 @@ from pvdm.api.work import AttemptView
 from pvdm.client import StewardClient
 from pvdm.durable.outcome import VerificationFailed
 from pvdm.durable.override import publish_override
-from pvdm.errors import ConflictError, InputError, NotAllowedError, PvdmError, VerificationError
+from pvdm.errors import ConflictError, NotAllowedError, PvdmError, VerificationError
 from pvdm.lake.paths import parse_location
 from pvdm.lake.read.entries import live_entries
 from pvdm.ledger.record import proofs, statements
@@ -121,7 +121,7 @@ def test_an_override_publishes_even_if_the_producers_attempts_are_used_up(
 ) -> None:
     line.protect(contract("governance: {attempts: 1}"))
     failed = run_attempt(line, producer, WRONG)
-    with pytest.raises(InputError) as caught:
+    with pytest.raises(VerificationError) as caught:
         open_attempt(producer, "run-1", "all", REASON)
     assert caught.value.reason == "attempts_used_up"
     done = publish_and_wait(line, operator, submit_override_of(line, operator, failed))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pvdm.errors import ConflictError, InputError, NotAllowedError, PvdmError
+from pvdm.errors import ConflictError, InputError, NotAllowedError, PvdmError, VerificationError
 from pvdm.ledger import Unit
 from pvdm.ledger.record.tokens import Grant
 from pvdm.ledger.work import attempts, nonces, workloads
@@ -275,7 +275,7 @@ def test_attempts_are_capped_by_the_contract(line: Line) -> None:
         found = open_attempt(line)
         assert found.number == number
         fail(line, found)
-    assert refusal_of(lambda: open_attempt(line)) == "attempts_used_up"
+    assert refusal_of(lambda: open_attempt(line), VerificationError) == "attempts_used_up"
 
 
 def test_attempts_that_were_rolled_back_are_not_counted_by_the_contract(line: Line) -> None:
@@ -285,7 +285,7 @@ def test_attempts_that_were_rolled_back_are_not_counted_by_the_contract(line: Li
         assert found.number == number
         abort(line, found)
     fail(line, open_attempt(line))
-    assert refusal_of(lambda: open_attempt(line)) == "attempts_used_up"
+    assert refusal_of(lambda: open_attempt(line), VerificationError) == "attempts_used_up"
 
 
 def test_a_chunk_that_is_not_in_the_plan_gets_no_attempt(shared_line: Line) -> None:

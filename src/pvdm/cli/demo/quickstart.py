@@ -56,13 +56,17 @@ _ROWS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class QuickstartResult:
-    """What the quickstart did: the state of each file, both outcomes, and how many rows consumers see."""
+    """What the quickstart did: the state of each file, both outcomes, and how many rows consumers see.
+
+    `unpublished` are the days of the source that are not in the target.
+    """
 
     folder: Path
     files: dict[str, str]
     published: Outcome
     refused: Outcome
     rows: int
+    unpublished: tuple[str, ...]
 
     def to_json(self) -> dict[str, object]:
         """The result as JSON."""
@@ -72,6 +76,7 @@ class QuickstartResult:
             "published": self.published.to_json(),
             "refused": self.refused.to_json(),
             "rows": self.rows,
+            "unpublished": list(self.unpublished),
         }
 
 
@@ -125,7 +130,10 @@ def run_quickstart(folder: Path) -> QuickstartResult:
 
         published = coordinator.run(f"orders-{PUBLISHED_DAY}", TARGET, {"day": PUBLISHED_DAY}, build)
         refused = coordinator.run(f"orders-{REFUSED_DAY}", TARGET, {"day": REFUSED_DAY}, drop_a_row)
-        return QuickstartResult(folder, files, published, refused, steward.read(TARGET).num_rows)
+        rows = steward.read(TARGET)
+        seen = {str(each) for each in rows["day"].to_pylist()}
+        unpublished = tuple(sorted({day for _, day, _ in _ROWS} - seen))
+        return QuickstartResult(folder, files, published, refused, rows.num_rows, unpublished)
 
 
 def _write_files(folder: Path) -> dict[str, str]:
@@ -178,7 +186,10 @@ def _lines(result: QuickstartResult) -> Iterator[Line]:
     yield "", None
     yield "next:", "bold"
     yield f"  cd {result.folder}", None
-    yield f"  python job.py {REFUSED_DAY}    the correct job repairs the refused day", None
+    if REFUSED_DAY in result.unpublished:
+        yield f"  python job.py {REFUSED_DAY}    the correct job repairs the refused day", None
+    elif result.unpublished:
+        yield f"  python job.py {result.unpublished[0]}    publishes another day", None
     yield "  jupyter notebook             opens notebook.ipynb (first: pip install notebook)", None
     yield "  edit orders.yaml             then run the job again: it signs the change of the contract", None
 

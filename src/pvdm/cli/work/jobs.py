@@ -195,7 +195,7 @@ def finish(outcome: Outcome) -> None:
 
 def committed_lines(outcome: Committed) -> Iterator[Line]:
     """The published workload and its chunks; overrides, earlier publications and missing rows are marked."""
-    from pvdm.durable.outcome import PublicationTime
+    from pvdm.durable.outcome import PublicationTime, failed_text
 
     summary, *alerts = str(outcome).split("\n")
     yield summary, "green"
@@ -210,6 +210,8 @@ def committed_lines(outcome: Committed) -> Iterator[Line]:
         added = "" if attempt.extent is None else f"  {attempt.extent.added}"
         proof = "FAIL proof" if attempt.overridden else "proof"
         yield f"  {chunk.chunk_id}{added}  snapshot {attempt.snapshot_id}  {proof} {attempt.proof_id}", None
+        for failed in chunk.failed_attempts:
+            yield f"    {failed_text(failed, attempt)}", "yellow"
 
 
 def override_text(attempt: AttemptView) -> str:

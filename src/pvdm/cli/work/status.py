@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -229,8 +229,13 @@ def show_table_or_workload(service: Service, table: str | None, workload_id: str
         if workload_id is not None:
             workload = client.workload(workload_id, limit=1).workload  # its chunks are fetched below
             chunks = client.chunks(workload_id, limit=rows)
-            document: dict[str, object] = {"workload": view_json(workload), "chunks": _views_json(chunks)}
-            say_result(document, _one_workload_lines(workload, chunks))
+            failed = _read_failed_attempts(client, workload_id, chunks)
+            document: dict[str, object] = {
+                "workload": view_json(workload),
+                "chunks": _views_json(chunks),
+                "failed_attempts": _views_json([each for found in failed.values() for each in found]),
+            }
+            say_result(document, _one_workload_lines(workload, chunks, failed))
             return
         found = [each for each in all_workloads(client) if each.table == table]
         if not found and not client.protected("table", name=table):
@@ -273,7 +278,21 @@ def _lease_lines(workload: WorkloadView) -> Iterator[Line]:
         yield f"    a run works on it: {lease.runner} ({lease.holder}), until {utc(lease.expires_at)} at least", None
 
 
-def _one_workload_lines(workload: WorkloadView, chunks: tuple[ChunkView, ...]) -> Iterator[Line]:
+def _read_failed_attempts(
+    client: StewardClient, workload_id: str, chunks: tuple[ChunkView, ...]
+) -> dict[str, tuple[AttemptView, ...]]:
+    """The attempts with a FAIL verdict that precede the last ones of these chunks."""
+    from pvdm.durable.final_outcome import read_failed_attempts
+
+    last = {each.chunk_id: each.attempt for each in chunks if each.attempt is not None}
+    return read_failed_attempts(client, workload_id, last)
+
+
+def _one_workload_lines(
+    workload: WorkloadView, chunks: tuple[ChunkView, ...], failed: Mapping[str, tuple[AttemptView, ...]]
+) -> Iterator[Line]:
+    from pvdm.durable.outcome import failed_text
+
     yield f"workload {workload.workload_id} of {workload.table or workload.table_uuid}", "bold"
     yield f"  {workload.state.value}, {workload.reason}  {utc(workload.changed_at)}", None
     yield f"  atomicity {workload.atomicity}, {counted(workload.chunk_count, 'chunk')}, {len(chunks)} shown", None
@@ -289,6 +308,8 @@ def _one_workload_lines(workload: WorkloadView, chunks: tuple[ChunkView, ...]) -
             yield f"  {'not begun':<20}{chunk.chunk_id}", None
         else:
             yield from attempt_lines(chunk.chunk_id, chunk.attempt)
+            for each in failed.get(chunk.chunk_id, ()):
+                yield f"    {failed_text(each, chunk.attempt)}", "yellow"
 
 
 def attempt_lines(chunk_id: str, attempt: AttemptView) -> Iterator[Line]:
