@@ -291,7 +291,11 @@ def test_a_plan_whose_job_fails_is_an_error_of_its_callers_and_is_made_at_the_ne
         assert client.open_workload("run-1", "sales.orders", ALL).chunk_count == 3
 
 
-def test_an_abandoned_plan_opens_no_workload_and_its_id_stays_free(line: Line, reads: GatedReads) -> None:
+@pytest.mark.parametrize("store_seconds", [0, 1_000], ids=["noticed at a progress", "noticed at the end"])
+def test_an_abandoned_plan_opens_no_workload_and_its_id_stays_free(
+    line: Line, reads: GatedReads, monkeypatch: pytest.MonkeyPatch, store_seconds: int
+) -> None:
+    monkeypatch.setattr(planning, "_STORE_SECONDS", store_seconds)
     with line.client() as client, line.client(Role.OPERATOR) as operator:
         openings = [Opening(client), Opening(client)]
         assert eventually(lambda: all(each.has_read(0) for each in openings))
