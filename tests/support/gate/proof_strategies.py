@@ -29,7 +29,7 @@ RANDOM = st.integers(0, 2**128 - 1).map("{:032x}".format)
 # Few characters on purpose: of one to four bytes in UTF-8, and one that sorts differently in UTF-16.
 TEXT = st.text("aB0 -/é☃\ufb33\U0001f600", min_size=1, max_size=6).filter(str.strip)
 FREE = st.text('ab"\\\n\x00é\U0001f600', max_size=6)
-IDS = st.text("AZaz09._-", min_size=1, max_size=12)
+IDS = st.text("AZaz09._-", min_size=1, max_size=12).filter(lambda text: text.strip(".") != "")
 NAMES = st.text("az09", min_size=1, max_size=6)
 UUIDS = st.uuids().map(str)
 TABLES = st.builds(TableRef, TEXT, UUIDS, TEXT)
