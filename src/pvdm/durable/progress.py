@@ -15,7 +15,7 @@ FAILURES_MAX: Final = CRASH_LOOP_LEASES
 
 Result: TypeAlias = Outcome | PvdmError
 _HANDED_IN: Final = WITH_STEWARD | {AttemptState.COMMITTED}
-# The same call continues after these; see the table of codes with exit code 4 in docs/cli.md.
+# The same call continues after these; see the section on exit codes in docs/cli.md.
 _CONTINUED: Final = frozenset(
     {Code.SEGMENT_ENDED, Code.ATTEMPT_ROLLED_BACK, Code.STAGING_UNKNOWN, Code.LEDGER_SERIALIZATION}
 )

@@ -154,7 +154,8 @@ def test_a_resumed_workload_says_before_and_after_it_publishes_that_its_source_h
     assert run(own_shop, table, job="down")[0] == 4
     pinned, newest = add_row_to_source(own_shop)
     code, output = run(own_shop, table, "--json", job="down")
-    moved = json.loads(output)["source_moved"]
+    assert output.startswith("notice: the workload was opened at ")  # on standard error, before the document
+    moved = json.loads(output[output.index("{") :])["source_moved"]
     assert (code, moved["pinned_snapshot_id"], moved["newest_snapshot_id"]) == (4, pinned, newest)
     assert moved["correction"] == (
         f"to publish {newest}: an operator abandons {table}-1, of which nothing is published, "
@@ -191,7 +192,7 @@ def test_the_error_for_a_job_that_read_newer_rows_names_the_pinned_snapshot(own_
     assert run(own_shop, table, job="down")[0] == 4
     pinned, newest = add_row_to_source(own_shop)
     code, output = run(own_shop, table, "--json", job="newest")
-    found = json.loads(output)
+    found = json.loads(output[output.index("{") :])
     assert (code, found["judged"], found["source_moved"]["newest_snapshot_id"]) == (3, "now", newest)
     assert found["error"]["hint"] == (
         f"the job must read snapshot {pinned} of the source, which the workload has pinned; the source is at {newest}; "

@@ -63,7 +63,8 @@ def run(shop: Shop, table: str, job: str, *more: str, workload_id: str) -> tuple
     ],
 )
 def test_the_counts_are_a_sentence(counts: tuple[int, ...], text: str) -> None:
-    assert str(ChunkCounts(*counts)) == text
+    total, published, failed, rolled_back, with_steward, staging = counts
+    assert str(ChunkCounts(total, published, failed, rolled_back, with_steward, staging)) == text
 
 
 @pytest.mark.parametrize(

@@ -63,6 +63,7 @@ def slow_at_first(_spark, chunk):
     return rows_of(chunk)
 
 if multiprocessing.parent_process() is not None and pathlib.Path("slow-start").exists():
+    pathlib.Path("starting").touch()
     time.sleep(5)  # as a segment whose process and job take long to start
 
 def deaf_at_first(_spark, chunk):
@@ -264,6 +265,18 @@ def test_a_signal_during_the_start_of_a_segment_ends_the_run(shop: Shop, folder:
     assert "Traceback" not in errors
     assert calls(folder) == {}
     assert shop.visible_rows(table) == []
+
+
+def test_a_signal_while_a_segment_imports_its_job_ends_the_run(shop: Shop, folder: Path) -> None:
+    (folder / "slow-start").touch()
+    table = shop.target("importing")
+    with command_process(shop, folder, table, "honest") as process:
+        assert eventually((folder / "starting").exists)
+        process.send_signal(signal.SIGTERM)
+        output, errors = process.communicate(timeout=120)
+    assert (process.returncode, json.loads(output)["error"]["code"]) == (4, "interrupted"), errors
+    assert "Traceback" not in errors
+    assert calls(folder) == {}
 
 
 def test_a_segment_ends_when_its_supervisor_is_killed(shop: Shop, folder: Path) -> None:

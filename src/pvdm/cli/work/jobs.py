@@ -127,12 +127,10 @@ def open_coordinator(
 ) -> Iterator[Coordinator]:
     """A Coordinator with the caller's token; Spark starts with the first staged chunk, unless the job is small."""
     from pvdm.durable.coordinator import Coordinator
-    from pvdm.durable.outcome import ignore_progress
 
-    watch = watch_steps() if shows_progress else ignore_progress
+    watch = watch_steps() if shows_progress else _notice_note
     with service.connect() as client, job.spark(client) as spark:
-        if shows_progress:
-            client.when_waiting(lambda: say_on_stderr(f"waiting for the Steward at {client.url} ..."))
+        client.when_waiting(lambda: say_on_stderr(f"waiting for the Steward at {client.url} ..."))
         coordinator = Coordinator(
             client,
             spark,
@@ -154,14 +152,19 @@ def job_output(*, json: bool) -> contextlib.AbstractContextManager[None]:
     return output_to_stderr() if json else contextlib.nullcontext()
 
 
+def _notice_note(step: Step) -> None:
+    """Print the note of a step, without its progress."""
+    if step.note is not None:
+        notice(step.note)
+
+
 def watch_steps() -> Watch:
     """Return a function that prints one line on standard error for each step, without repetitions."""
     last_line = ""
 
     def watch(step: Step) -> None:
         nonlocal last_line
-        if step.note is not None:
-            notice(step.note)
+        _notice_note(step)
         what = f"chunk {step.chunk_id}: " if step.chunk_id else ""
         line = f"[{step.done}/{step.total}] {what}{step.activity.value}"
         line += f" (attempt {step.attempt})" if (step.attempt or 1) > 1 else ""
