@@ -362,7 +362,9 @@ def test_an_abandoned_workload_rolls_its_live_attempts_back_and_opens_no_more(li
     service(line).end_staging(producer(line), verifying.attempt_id)
     publish(line, service(line).end_staging(producer(line), done.attempt_id))
     for _ in range(2):
-        assert service(line).abandon(line.scene.grant(), "run-1", "the day is wrong").state is WorkloadState.ABANDONED
+        abandoned = service(line).abandon(line.scene.grant(), "run-1", "the day is wrong")
+        assert isinstance(abandoned, Workload)
+        assert abandoned.state is WorkloadState.ABANDONED
     with line.notary.ledger.read() as unit:
         states = [attempts.get(unit, each.attempt_id).state for each in (staging, verifying, done)]
         assert workloads.get(unit, "run-1").reason == "the day is wrong"

@@ -109,11 +109,14 @@ def note_start(unit: Unit, workload_id: str) -> None:
     unit.update(plannings, {"workload_id": workload_id}, starts=found.starts + 1)
 
 
-def forget_start(unit: Unit, workload_id: str) -> None:
-    """Do not count the last start of the job: it ended with an error, and not with the process."""
+def forget_start(unit: Unit, workload_id: str, starts: int) -> None:
+    """Do not count the last start of the job: it ended with an error, and not with the process.
+
+    `starts` is the number before that start.
+    """
     found = find(unit, workload_id)
-    if found is not None and found.starts:
-        unit.update(plannings, {"workload_id": workload_id}, starts=found.starts - 1)
+    if found is not None and found.starts > starts:
+        unit.update(plannings, {"workload_id": workload_id}, starts=starts)
 
 
 def note_progress(unit: Unit, workload_id: str, files_read: int, found: bytes) -> None:

@@ -130,7 +130,7 @@ class Planner:
                     self._change(partial(self._fail, planning=planning, error=error))
                     return
                 with contextlib.suppress(PvdmError):
-                    self._change(partial(plannings.forget_start, workload_id=workload_id))
+                    self._change(partial(plannings.forget_start, workload_id=workload_id, starts=planning.starts))
                 raise
 
     def _fail(self, unit: Unit, planning: Planning, error: PvdmError) -> None:
