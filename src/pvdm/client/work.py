@@ -71,11 +71,10 @@ class WorkCalls(Calls):
             parameters=dict(parameters),
             timeout_seconds=timeout_seconds,
         )
-        fault.point("client.before_open")
-        call = new_post("/v1/workloads", body, repeatable=True, patient=True)
-        waiting = new_post("/v1/workloads", body.model_copy(update={"waits": True}), repeatable=True, patient=True)
         while True:
             sent_at = time.monotonic()
+            fault.point("client.before_open")
+            call = new_post("/v1/workloads", body, repeatable=True, patient=True)
             opened = self._read(call, work.OpenedWorkload)
             fault.point("client.after_open")
             if opened.workload is not None:
@@ -87,7 +86,7 @@ class WorkCalls(Calls):
             watch(opened.planning)
             # The Steward waits before it answers. If it answers at once, the client waits.
             time.sleep(max(0.0, sent_at + _PAUSE_SECONDS - time.monotonic()))
-            call = waiting
+            body = body.model_copy(update={"waits": True})
 
     def chunks(self, workload_id: str, *, after: int = 0, limit: int = PAGE_ROWS_MAX) -> tuple[work.ChunkView, ...]:
         """The plan's chunks except the first `after`, each with the last attempt at it."""
