@@ -347,7 +347,7 @@ HEADERS_AND_PATHS = [
         "/namespaces/sales/tables/%2E%2E%2Ft": 404,
         "/namespaces/risk%2F..%2Fsales/tables/t": 404,
         "/namespaces/sales%1F/tables/t": 400,
-        "/namespaces/sales%1F..%1Fsales/tables/t": 404,
+        "/namespaces/sales%1F..%1Fsales/tables/t": 400,
         "/namespaces/sales.gated/tables/t": 404,
         "/namespaces/sales/tables/t%FF": 400,
         "/namespaces/sales/tables/t;x=1": 404,
