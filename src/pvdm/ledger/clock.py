@@ -18,13 +18,12 @@ from pvdm.ledger import ids
 from pvdm.ledger.engine import Ledger
 from pvdm.ledger.record import events
 from pvdm.ledger.unit import Unit
-from pvdm.model.fields import CLOCK_SKEW_MAX_SECONDS
+from pvdm.model.fields import CLOCK_SKEW_MAX_SECONDS, MICROS_PER_SECOND
 
 CLOCK_STEP_MAX_SECONDS: Final = 300  # how far the wall clock may get ahead of the monotonic clock; more is a jump
 CLOCK_ABSENCE_MAX_SECONDS: Final = 2_592_000  # the longest absence (see `Absence`) that a start accepts: 30 days
 CLOCK_ABSENCE_QUIET_MAX_SECONDS: Final = 3_600  # an absence up to this length is not reported
 
-_MICROS: Final = 1_000_000
 _DRIFT_DIVISOR: Final = 1_000  # good clocks drift apart by less than a thousandth of the elapsed time
 
 
@@ -117,7 +116,7 @@ class LedgerClock:
         self._jumped_to = None if host <= max(strictest.latest_micros, self._base) else host
         self.absence: Absence | None = None
         has_second_clock = by_uptime is not None or server_time_micros is not None
-        longest_quiet = CLOCK_ABSENCE_QUIET_MAX_SECONDS * _MICROS
+        longest_quiet = CLOCK_ABSENCE_QUIET_MAX_SECONDS * MICROS_PER_SECOND
         if newest_event is not None and not has_second_clock and self._base - newest_event > longest_quiet:
             self.absence = Absence(newest_event, self._base)
 
@@ -215,7 +214,7 @@ class LedgerClock:
     def _is_jump(self, seen: int) -> bool:
         """Whether the time `seen`, of the wall clock or the ledger, is a jump. The caller holds the lock."""
         elapsed = self._elapsed()
-        return seen - self._base - elapsed > CLOCK_STEP_MAX_SECONDS * _MICROS + elapsed // _DRIFT_DIVISOR
+        return seen - self._base - elapsed > CLOCK_STEP_MAX_SECONDS * MICROS_PER_SECOND + elapsed // _DRIFT_DIVISOR
 
     def _advance(self, seen: int) -> int:
         """The new time by `seen`, the time of wall clock or ledger. Raises at a jump. The caller holds the lock."""
@@ -238,7 +237,7 @@ def _bound_by_uptime(unit: Unit, boot: str, monotonic: Callable[[], int]) -> _St
         return None
     elapsed = max(0, monotonic() - int(mark.new["monotonic_micros"]))
     now = mark.at_micros + elapsed
-    return _StartBound(now + CLOCK_STEP_MAX_SECONDS * _MICROS + elapsed // _DRIFT_DIVISOR, now)
+    return _StartBound(now + CLOCK_STEP_MAX_SECONDS * MICROS_PER_SECOND + elapsed // _DRIFT_DIVISOR, now)
 
 
 def _list_bounds(newest_event: int | None, by_uptime: _StartBound | None, server: int | None) -> list[_StartBound]:
@@ -247,13 +246,13 @@ def _list_bounds(newest_event: int | None, by_uptime: _StartBound | None, server
     if by_uptime is not None:
         bounds.append(by_uptime)
     elif newest_event is not None:
-        after_longest_absence = newest_event + CLOCK_ABSENCE_MAX_SECONDS * _MICROS
+        after_longest_absence = newest_event + CLOCK_ABSENCE_MAX_SECONDS * MICROS_PER_SECOND
         bounds.append(_StartBound(after_longest_absence, after_longest_absence))
     if server is not None:
-        bounds.append(_StartBound(server + CLOCK_SKEW_MAX_SECONDS * _MICROS, server))
+        bounds.append(_StartBound(server + CLOCK_SKEW_MAX_SECONDS * MICROS_PER_SECOND, server))
     return bounds
 
 
 def format_micros(micros: int) -> str:
     """A time as readable text: UTC, to the second."""
-    return f"{datetime.fromtimestamp(micros // _MICROS, UTC):%Y-%m-%dT%H:%M:%SZ}"
+    return f"{datetime.fromtimestamp(micros // MICROS_PER_SECOND, UTC):%Y-%m-%dT%H:%M:%SZ}"

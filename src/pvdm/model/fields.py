@@ -15,6 +15,7 @@ from pvdm.model.canonical_json import INTEGER_MAX, Value
 TEXT_MAX_BYTES: Final = 4_096
 LONG_MAX: Final = 2**63 - 1
 PAIRS_MAX: Final = 1_000
+MICROS_PER_SECOND: Final = 1_000_000
 CLOCK_SKEW_MAX_SECONDS: Final = 60
 """The tolerated difference of two clocks, for every time that was written or signed elsewhere."""
 

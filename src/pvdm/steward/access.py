@@ -11,6 +11,7 @@ from pvdm.ledger.clock import LedgerClock
 from pvdm.ledger.record import tokens
 from pvdm.ledger.record.tokens import EVERY_DOMAIN, BearerToken, Grant, require_domain
 from pvdm.ledger.work import attempts, workloads
+from pvdm.model.fields import MICROS_PER_SECOND
 from pvdm.model.role import Role
 from pvdm.model.states import ATTEMPT
 
@@ -20,7 +21,6 @@ TOKEN_TEXT_MAX_CHARACTERS: Final = 256
 ACCESS_TOKEN_SECONDS: Final = 3_600
 ATTEMPT_TOKEN_SECONDS: Final = 3_600
 
-_MICROS: Final = 1_000_000
 # The grant of the Steward's own threads in the catalog. No token has it, and it never expires.
 STEWARD_GRANT: Final = Grant("0" * 32, Role.STEWARD, EVERY_DOMAIN, name="steward", expires_micros=2**62)
 # The role `steward` may change only protected tables. The Steward cleans up other tables with an operator's rights.
@@ -76,7 +76,7 @@ class Access:
             successor = tokens.issue(
                 unit, old.role, secret_sha256=token.sha256, domain=old.domain, name=old.name, expires_micros=expires
             )
-            tokens.replace(unit, token_id, successor.token_id, from_micros=now + overlap_seconds * _MICROS)
+            tokens.replace(unit, token_id, successor.token_id, from_micros=now + overlap_seconds * MICROS_PER_SECOND)
             return successor
 
         return token, self._ledger.transact(work, at_micros=now)
@@ -133,7 +133,7 @@ class Access:
             # If the parent was rotated, its newest successor limits the lifetime.
             newest = tokens.find_newest_successor(unit, parent)
             tokens.require_live(newest, now)
-            expires = min(newest.expires_micros, now + seconds * _MICROS)
+            expires = min(newest.expires_micros, now + seconds * MICROS_PER_SECOND)
             if attempt_id is not None:
                 attempt = attempts.get(unit, attempt_id)
                 if attempt.lease_number is not None:
@@ -181,4 +181,4 @@ def _lifetime_micros(seconds: int) -> int:
     if not 1 <= seconds <= TOKEN_LIFETIME_MAX_SECONDS:
         expected = f"1 to {TOKEN_LIFETIME_MAX_SECONDS} seconds"
         raise Code.TOKEN_REQUEST_INVALID(reason="token_lifetime_invalid", expected=expected, got=str(seconds))
-    return seconds * _MICROS
+    return seconds * MICROS_PER_SECOND

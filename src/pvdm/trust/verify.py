@@ -8,7 +8,7 @@ from operator import attrgetter
 from typing import Final, Generic, TypeAlias
 
 from pvdm.errors import Code
-from pvdm.model.fields import CLOCK_SKEW_MAX_SECONDS
+from pvdm.model.fields import CLOCK_SKEW_MAX_SECONDS, MICROS_PER_SECOND
 from pvdm.model.printable import iso_time
 from pvdm.model.statements.core import ProofCore
 from pvdm.model.statements.proof import Proof
@@ -18,7 +18,7 @@ from pvdm.trust.refusal import refused
 from pvdm.trust.root import RootRole, TrustedKey, TrustRoot, require_root_current
 from pvdm.trust.statement import SIGNING_RULES, P, Predicate, payload_of, read_statement
 
-CLOCK_SKEW_MAX_MICROS: Final = CLOCK_SKEW_MAX_SECONDS * 1_000_000
+CLOCK_SKEW_MAX_MICROS: Final = CLOCK_SKEW_MAX_SECONDS * MICROS_PER_SECOND
 NOTARY_ENVELOPES_MAX: Final = 16
 RoleCheck: TypeAlias = Callable[[TrustedKey, RootRole], None]  # raises unless the key may sign in this role
 

@@ -13,9 +13,9 @@ import click
 from pvdm.cli.common.options import Command, ParsedType
 from pvdm.errors import Code, PvdmError
 from pvdm.model.canonical_json import INTEGER_MAX
+from pvdm.model.fields import MICROS_PER_SECOND
 from pvdm.model.printable import utc_time
 
-MICROS_PER_SECOND: Final = 1_000_000
 _UNIX_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 _NOT_POSITIVE: Final = re.compile(r"0+[smhd]|-[0-9]+[smhd]")

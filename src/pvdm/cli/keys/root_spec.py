@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Final
 
 from pvdm.cli.common.files import read_file
-from pvdm.cli.common.times import MICROS_PER_SECOND, parse_duration, parse_time, to_micros
+from pvdm.cli.common.times import parse_duration, parse_time, to_micros
 from pvdm.errors import Code, InputError, PvdmError, expect
+from pvdm.model.fields import MICROS_PER_SECOND
 from pvdm.trust.keys.public import PUBLIC_KEY_SIZE_MAX_BYTES, PublicKey
 from pvdm.trust.root import RootRole, TrustedKey
 

@@ -13,9 +13,10 @@ from pvdm.cli.common.commands import command_group, wants_json
 from pvdm.cli.common.files import require_new
 from pvdm.cli.common.options import path_option
 from pvdm.cli.common.screen import Line, is_terminal, say_result
-from pvdm.cli.common.times import DURATION_TYPE, MICROS_PER_SECOND, duration_option, duration_text, now_micros, utc
+from pvdm.cli.common.times import DURATION_TYPE, duration_option, duration_text, now_micros, utc
 from pvdm.cli.steward.steward import config_option, opened_notary, steward
 from pvdm.errors import Code, InputError, PvdmError, StateUnknownError
+from pvdm.model.fields import MICROS_PER_SECOND
 from pvdm.model.printable import counted
 from pvdm.model.role import Role
 from pvdm.model.secret import Secret

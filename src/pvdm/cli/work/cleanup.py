@@ -10,8 +10,9 @@ import click
 from pvdm.cli.common.commands import command, command_group
 from pvdm.cli.common.options import Service, service_options
 from pvdm.cli.common.screen import Line, say_result
-from pvdm.cli.common.times import DURATION_TYPE, MICROS_PER_SECOND, utc
+from pvdm.cli.common.times import DURATION_TYPE, utc
 from pvdm.errors import PvdmError
+from pvdm.model.fields import MICROS_PER_SECOND
 from pvdm.model.printable import counted, view_json
 
 if TYPE_CHECKING:

@@ -9,10 +9,11 @@ import click
 from pvdm.cli.common.commands import command, wants_json
 from pvdm.cli.common.options import Service, parse_pairs, service_options
 from pvdm.cli.common.screen import Line, say_on_stderr, say_result
-from pvdm.cli.common.times import MICROS_PER_SECOND, duration_type
+from pvdm.cli.common.times import duration_type
 from pvdm.cli.table.open_workloads import summarize
 from pvdm.cli.work.jobs import Job, finish, job_options, job_output, open_coordinator, param_option, workload_option
 from pvdm.cli.work.segments import SegmentOfCommand, SegmentTimes, run_in_segments, seconds_of, segment_options
+from pvdm.model.fields import MICROS_PER_SECOND
 from pvdm.model.printable import view_json
 from pvdm.model.states import WORKLOAD_TIMEOUT_MAX_SECONDS, WorkloadState
 

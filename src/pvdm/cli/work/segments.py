@@ -11,8 +11,9 @@ import click
 from pvdm.cli.common.commands import wants_json
 from pvdm.cli.common.options import Service, option_group
 from pvdm.cli.common.screen import notice
-from pvdm.cli.common.times import DURATION_TYPE, MICROS_PER_SECOND
+from pvdm.cli.common.times import DURATION_TYPE
 from pvdm.cli.work.jobs import Job, job_output, open_coordinator, watch_steps
+from pvdm.model.fields import MICROS_PER_SECOND
 
 if TYPE_CHECKING:
     from pvdm.durable.outcome import Outcome

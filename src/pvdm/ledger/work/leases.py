@@ -15,10 +15,10 @@ from pvdm.ledger.record import events
 from pvdm.ledger.schema.work import leases
 from pvdm.ledger.unit import Unit
 from pvdm.ledger.work import deadlines, workloads
+from pvdm.model.fields import MICROS_PER_SECOND
 from pvdm.model.printable import utc_time
 from pvdm.model.states import WorkloadState
 
-_MICROS: Final = 1_000_000
 _EVENT: Final = "leased"
 
 
@@ -180,14 +180,14 @@ def extend(unit: Unit, found: Sequence[Lease]) -> None:
         if find_newest(unit, each.workload_id) != each:
             continue
         deadline = deadlines.find(unit, each.workload_id)
-        expires = max(each.expires_micros, unit.at_micros + each.seconds * _MICROS)
+        expires = max(each.expires_micros, unit.at_micros + each.seconds * MICROS_PER_SECOND)
         _set_expiry(unit, each, expires if deadline is None else min(expires, deadline.deadline_micros))
 
 
 def _expiry(unit: Unit, workload_id: str, seconds: int) -> int:
     """When a lease that is acquired or renewed now expires: at the workload's deadline at the latest."""
     deadline = deadlines.require_not_passed(unit, workload_id, unit.at_micros)
-    expires = unit.at_micros + seconds * _MICROS
+    expires = unit.at_micros + seconds * MICROS_PER_SECOND
     return expires if deadline is None else min(expires, deadline.deadline_micros)
 
 

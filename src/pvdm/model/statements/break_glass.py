@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import Annotated, Final
 
 from pvdm.model.codec import DecimalText, Document, FieldType, Identity, JsonNumber, Random, Sha256, Text
-from pvdm.model.fields import Fields, invalid, require_lifetime, require_sha256
+from pvdm.model.fields import MICROS_PER_SECOND, Fields, invalid, require_lifetime, require_sha256
 from pvdm.model.statements.core import FILES_MAX
 from pvdm.model.statements.table import TableRef
 
-OVERRIDE_LIFETIME_MAX_MICROS: Final = 24 * 3600 * 1_000_000
+OVERRIDE_LIFETIME_MAX_MICROS: Final = 24 * 3600 * MICROS_PER_SECOND
 
 
 def _require_hashes(hashes: tuple[str, ...], what: str) -> None:

@@ -9,12 +9,12 @@ from enum import StrEnum
 from typing import Annotated, Final
 
 from pvdm.model.codec import DecimalText, Document, FieldType, Identity, JsonNumber, Random, Sha256, Text
-from pvdm.model.fields import Fields, inconsistent, invalid, require_lifetime, text_size
+from pvdm.model.fields import MICROS_PER_SECOND, Fields, inconsistent, invalid, require_lifetime, text_size
 from pvdm.model.statements.table import FormatVersion, NamespaceRef, SpecId, TableRef
 
 CONTRACT_MAX_BYTES: Final = 262_144
 MIGRATION_UPDATES_MAX_BYTES: Final = 1_048_576
-APPROVAL_LIFETIME_MAX_MICROS: Final = 7 * 24 * 3600 * 1_000_000
+APPROVAL_LIFETIME_MAX_MICROS: Final = 7 * 24 * 3600 * MICROS_PER_SECOND
 
 
 class ProtectionAction(StrEnum):

@@ -11,6 +11,7 @@ from pvdm.ledger import Ledger
 from pvdm.ledger.clock import LedgerClock
 from pvdm.ledger.record import outbox
 from pvdm.ledger.record.outbox import Channel, OutboxEvent
+from pvdm.model.fields import MICROS_PER_SECOND
 from pvdm.steward.logs import log_failure, log_warning
 
 DELIVERY_RETRY_MAX_SECONDS: Final = 3_600
@@ -18,7 +19,6 @@ UNBUILT_TRIES_MAX: Final = 12
 """After so many tries an event that cannot be built is set aside: about three hours after the first try."""
 POLL_SECONDS: Final = 2.0
 _RETRY_SECONDS: Final = 5.0
-_MICROS: Final = 1_000_000
 
 Send = Callable[[OutboxEvent], None]
 """Sends an event. Raises DeliveryError unless the receiver has accepted it; other errors if it cannot be built."""
@@ -98,7 +98,7 @@ class Delivery:
         wait = min(DELIVERY_RETRY_MAX_SECONDS, _RETRY_SECONDS * 2.0 ** min(event.tries, 16))
         log_warning("not_delivered", channel=self._channel.value, event_id=event.event_id, tries=event.tries + 1)
         now = self._clock.now_micros()
-        due = now + int(wait * _MICROS)
+        due = now + int(wait * MICROS_PER_SECOND)
         self._ledger.transact(lambda unit: outbox.note_problem(unit, event, problem, due_micros=due), at_micros=now)
 
     def _note_unbuilt(self, event: OutboxEvent, error: Exception) -> None:

@@ -11,14 +11,14 @@ from pvdm.ledger import Ledger, Unit
 from pvdm.ledger.clock import LedgerClock
 from pvdm.ledger.work import workloads
 from pvdm.ledger.work.workloads import Workload
+from pvdm.model.fields import MICROS_PER_SECOND
 from pvdm.model.states import WorkloadState
 from pvdm.steward.logs import log_warning
 from pvdm.steward.work.lineage import RunStep, add_step
 
-_MICROS: Final = 1_000_000
 # How far back the first look reads, and how far before the newest workload each further look reads again.
-_FIRST_LOOK_MICROS: Final = 7 * 86_400 * _MICROS
-_LOOK_BACK_MICROS: Final = 3_600 * _MICROS
+_FIRST_LOOK_MICROS: Final = 7 * 86_400 * MICROS_PER_SECOND
+_LOOK_BACK_MICROS: Final = 3_600 * MICROS_PER_SECOND
 # How many steps are stored in one transaction: other writers wait for it.
 _STORED_AT_ONCE: Final = 50
 _LAST_STEPS: Final = {WorkloadState.COMPLETE: RunStep.COMPLETE, WorkloadState.ABANDONED: RunStep.ABORT}

@@ -9,6 +9,7 @@ from typing import Final
 
 from pvdm.errors import Code
 from pvdm.ledger.record import events
+from pvdm.model.fields import MICROS_PER_SECOND
 from pvdm.model.statements.epoch import EpochStage
 from pvdm.steward.notary import Notary
 from pvdm.trust.keys.epochs import Epoch, KeyRole
@@ -19,7 +20,6 @@ from pvdm.trust.verify import CLOCK_SKEW_MAX_MICROS
 
 ROOT_LIFETIME_SECONDS: Final = 365 * 24 * 3600
 KEY_LIFETIME_SECONDS: Final = 10 * ROOT_LIFETIME_SECONDS
-_MICROS: Final = 1_000_000
 _ROLES_OF_PEOPLE: Final = (RootRole.ATTESTOR, RootRole.BREAK_GLASS, RootRole.OPERATOR)
 
 
@@ -61,7 +61,7 @@ def update_trust_root(notary: Notary, signer: PemKeyPair, people: Sequence[Perso
         version=1 if current is None else current.version + 1,
         previous_sha256=None if current is None else current.sha256,
         issued_at=now,
-        expires_at=now + ROOT_LIFETIME_SECONDS * _MICROS,
+        expires_at=now + ROOT_LIFETIME_SECONDS * MICROS_PER_SECOND,
         keys=wanted,
         thresholds=Thresholds(notary=1, root=1),
     )
@@ -76,7 +76,7 @@ def _next_keys(
         first = events.page(unit, count=1)
     # Keys are valid from the ledger's first event on: the first epoch signed its own creation before any root named it.
     since = max(0, min([now, *(event.at_micros for event in first)]) - CLOCK_SKEW_MAX_MICROS)
-    until = now + KEY_LIFETIME_SECONDS * _MICROS
+    until = now + KEY_LIFETIME_SECONDS * MICROS_PER_SECOND
     no_epochs = ()  # only a notary's keys belong to an epoch
     wanted = [TrustedKey(signer.public, f"{notary.config.notary}/root", (RootRole.ROOT,), no_epochs, since, until)]
     revoked = set()

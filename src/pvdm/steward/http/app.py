@@ -16,7 +16,7 @@ from starlette.exceptions import HTTPException
 
 from pvdm.errors import Code, PvdmError
 from pvdm.ledger.clock import format_micros
-from pvdm.model.fields import CLOCK_SKEW_MAX_SECONDS
+from pvdm.model.fields import CLOCK_SKEW_MAX_SECONDS, MICROS_PER_SECOND
 from pvdm.steward.http import oauth, openapi
 from pvdm.steward.http.admission import AdmissionMiddleware
 from pvdm.steward.http.body import invalid_request_error
@@ -103,7 +103,7 @@ def _warn_of_clock(notary: Notary) -> None:
             start=start,
             why="no second clock shows whether the time passed or the clock is wrong",
         )
-    if clock.lead_micros() > CLOCK_SKEW_MAX_SECONDS * 1_000_000:
+    if clock.lead_micros() > CLOCK_SKEW_MAX_SECONDS * MICROS_PER_SECOND:
         log_warning("clock_behind", trusted=trusted, host=host)
 
 

@@ -19,13 +19,13 @@ from pvdm.errors import Code, PvdmError
 from pvdm.lake.vault import VaultKind
 from pvdm.ledger.record import outbox
 from pvdm.ledger.schema.record import overrides, proofs
+from pvdm.model.fields import MICROS_PER_SECOND
 from pvdm.steward.cleanup.vault import local_folders
 from pvdm.steward.http.errors import status_of
 from pvdm.steward.http.request import RequestContext
 from pvdm.steward.http.work_metrics import WorkMetrics
 from pvdm.steward.notary import Notary
 
-_MICROS: Final = 1_000_000
 _LIMIT_STATUSES: Final = frozenset({408, 413, 429})
 _LIMIT_CODES: Final = frozenset({Code.SERVICE_BUSY})
 _BUCKET_SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
@@ -98,8 +98,8 @@ class _ScrapedFacts(Collector):
         absence = 0 if clock.absence is None else clock.absence.to_micros - clock.absence.from_micros
         yield _gauge("clock_ready", "Whether the clock is ready", int(clock.is_ready()))
         absence_help = "Time that the Steward was off and that no second clock confirms"
-        yield _gauge("clock_absence_seconds", absence_help, absence // _MICROS)
-        behind = clock.lead_micros() // _MICROS
+        yield _gauge("clock_absence_seconds", absence_help, absence // MICROS_PER_SECOND)
+        behind = clock.lead_micros() // MICROS_PER_SECOND
         yield _gauge("clock_lead_seconds", "How far the host's clock is behind the Steward's time", behind)
 
 
@@ -170,7 +170,7 @@ def outbox_facts(notary: Notary) -> Iterator[Metric]:
     now = notary.clock.trusted_micros()
     count = {channel: 0 if each is None else each.count for channel, each in pending.items()}
     ages = {
-        channel: 0.0 if each is None else max(0.0, (now - each.since_micros) / _MICROS)
+        channel: 0.0 if each is None else max(0.0, (now - each.since_micros) / MICROS_PER_SECOND)
         for channel, each in pending.items()
     }
     yield _gauges("outbox_pending", "Events that are not delivered", "channel", count)

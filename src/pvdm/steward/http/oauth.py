@@ -16,6 +16,7 @@ from fastapi import APIRouter, Request
 from pvdm.api.errors import kind_of, public_error
 from pvdm.api.service import ExchangedToken
 from pvdm.errors import Code, PvdmError
+from pvdm.model.fields import MICROS_PER_SECOND
 from pvdm.model.role import AccessToken
 from pvdm.steward.access import TOKEN_TEXT_MAX_CHARACTERS
 from pvdm.steward.http.dependencies import LookupPart, NotaryPart
@@ -28,7 +29,6 @@ PATH: Final = "/catalog/v1/oauth/tokens"
 FORM_FIELDS_MAX: Final = 32
 ACCESS_TOKEN_TYPE: Final = "urn:ietf:params:oauth:token-type:access_token"  # noqa: S105 - a name, no secret
 _GRANT_TYPE: Final = "client_credentials"
-_MICROS: Final = 1_000_000
 _SINGLE_FIELDS: Final = frozenset({"grant_type", "client_id", "client_secret", "scope"})
 # The statuses of three OAuth2 codes (RFC 6749). A response with any other OAuth2 code has the status of its error.
 _STATUSES: Final = {"invalid_client": 401, "unauthorized_client": 400, "server_error": 500}
@@ -61,7 +61,7 @@ async def exchange(request: Request, notary: NotaryPart, lookup: LookupPart) -> 
 
 def _exchange(notary: Notary, client: _Client, token_id: str) -> ExchangedToken:
     token, grant = notary.access.exchange(client.client_id or token_id, client.client_secret)
-    seconds_left = (grant.expires_micros - notary.clock.trusted_micros()) // _MICROS
+    seconds_left = (grant.expires_micros - notary.clock.trusted_micros()) // MICROS_PER_SECOND
     return ExchangedToken(
         access_token=AccessToken(token.reveal()),
         token_type="bearer",  # noqa: S106 - a name

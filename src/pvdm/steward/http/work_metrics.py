@@ -15,6 +15,7 @@ from pvdm.errors import Code, PvdmError
 from pvdm.ledger import Unit
 from pvdm.ledger.work import statistics
 from pvdm.ledger.work.statistics import AttemptEnd, Origin
+from pvdm.model.fields import MICROS_PER_SECOND
 from pvdm.model.states import CRASH_LOOP_LEASES, AttemptState
 from pvdm.steward.notary import Notary
 from pvdm.steward.work.opened import contract_of
@@ -22,9 +23,8 @@ from pvdm.steward.work.opened import contract_of
 METRIC_OWNERS_MAX: Final = 200
 """How many pairs of product and producer have metrics of their own. All others share one, with the labels `other`."""
 
-_MICROS: Final = 1_000_000
 # How far each scrape looks back for attempts that ended in transactions which were committed late.
-_LOOK_BACK_MICROS: Final = 3_600 * _MICROS
+_LOOK_BACK_MICROS: Final = 3_600 * MICROS_PER_SECOND
 _BUCKET_SECONDS: Final = (1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3_600.0, 14_400.0)
 _LABELS: Final = ("domain", "product", "producer")
 
@@ -41,7 +41,7 @@ class _Durations:
     sum_seconds: float = 0.0
 
     def add(self, micros: int) -> None:
-        seconds = max(0.0, micros / _MICROS)
+        seconds = max(0.0, micros / MICROS_PER_SECOND)
         self.counts[bisect_left(_BUCKET_SECONDS, seconds)] += 1
         self.sum_seconds += seconds
 
@@ -168,7 +168,7 @@ class WorkMetrics:
         for owner, each in live:
             key = (shown[owner], each.state.value)
             counts[key] += each.count
-            oldest[key] = max(oldest.get(key, 0.0), (now - each.since_micros) / _MICROS)
+            oldest[key] = max(oldest.get(key, 0.0), (now - each.since_micros) / MICROS_PER_SECOND)
         with_state = [*_LABELS, "state"]
         attempts = GaugeMetricFamily("pvdm_steward_attempts", "Attempts that have not ended", labels=with_state)
         ages = GaugeMetricFamily(

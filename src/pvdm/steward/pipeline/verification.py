@@ -23,6 +23,7 @@ from pvdm.ledger.work.attempts import Attempt
 from pvdm.ledger.work.verified import StoredFinding, VerifiedRecord
 from pvdm.metadata.gate.proposal import require_staged_shown, translate_table_errors
 from pvdm.model.chunk import ChunkDefinition
+from pvdm.model.fields import MICROS_PER_SECOND
 from pvdm.model.printable import counted
 from pvdm.model.statements.core import Attempt as ProvedAttempt
 from pvdm.model.statements.core import ProofCore
@@ -41,7 +42,6 @@ from pvdm.verify.source import translate_load_errors, unusable_error
 from pvdm.verify.staged import find_base_id
 
 VERIFY_RUNS_MAX: Final = 1_000_000
-_MICROS: Final = 1_000_000
 
 
 @dataclass(eq=False)
@@ -111,7 +111,7 @@ class Verification:
                 result.core,
                 result.commitments,
                 storage=job.storage,
-                lifetime_micros=job.bound.contract.governance.proof_lifetime_seconds * _MICROS,
+                lifetime_micros=job.bound.contract.governance.proof_lifetime_seconds * MICROS_PER_SECOND,
                 context=result.context,
             )
             core = result.core

@@ -15,6 +15,7 @@ from pvdm.ledger.record import statements
 from pvdm.ledger.record.statements import AttestationRecord, ChallengeRecord, Statement
 from pvdm.ledger.record.tokens import Grant
 from pvdm.model import canonical_json
+from pvdm.model.fields import MICROS_PER_SECOND
 from pvdm.model.statements.attestation import SourceAttestation
 from pvdm.model.statements.kind import StatementKind
 from pvdm.steward.record.recorder import Document, Recorder
@@ -27,7 +28,6 @@ from pvdm.trust.root import RootRole, TrustRoot, require_root_current
 from pvdm.trust.statement import read_statement, read_unchecked
 
 CHALLENGE_SECONDS: Final = 86_400  # one day
-_MICROS: Final = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class Attestations:
         context = SourceContext(
             epoch, request.catalog, table_uuid, snapshot_id, grant.name, nonce, request.mode, request.fingerprints
         )
-        expires_micros = now + CHALLENGE_SECONDS * _MICROS
+        expires_micros = now + CHALLENGE_SECONDS * MICROS_PER_SECOND
         record = ChallengeRecord(request.nonce, grant.name, epoch, _encode_request(context), expires_micros)
         stored = self.ledger.transact(lambda unit: statements.add_challenge(unit, record), at_micros=now)
         require_in_time(stored, now)
@@ -182,7 +182,7 @@ def _verify(
         snapshot_id=int(snapshot_id),
         nonce=challenge.nonce,
         epoch=challenge.epoch,
-        age_max_micros=CHALLENGE_SECONDS * _MICROS,
+        age_max_micros=CHALLENGE_SECONDS * MICROS_PER_SECOND,
     )
     verify_attestation(envelope, root, wanted, now=now)
     if (mode, fingerprint) != (attestation.mode, attestation.schema_fingerprint):

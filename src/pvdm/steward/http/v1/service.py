@@ -14,7 +14,7 @@ from pvdm.api.base import PAGE_ROWS_MAX
 from pvdm.errors import PvdmError
 from pvdm.ledger.record import events, outbox
 from pvdm.ledger.record.tokens import Grant
-from pvdm.model.fields import LONG_MAX
+from pvdm.model.fields import LONG_MAX, MICROS_PER_SECOND
 from pvdm.steward.http.admission import bearer_token
 from pvdm.steward.http.body import ReasonBody, body_of
 from pvdm.steward.http.dependencies import Caller, LookupPart, MetricsPart, NotaryPart, ReadinessPart
@@ -28,7 +28,6 @@ from pvdm.trust.keys.epochs import EpochChange
 from pvdm.version import __version__
 
 METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
-_MICROS: Final = 1_000_000
 
 router = APIRouter()
 
@@ -96,7 +95,7 @@ def steward(notary: NotaryPart) -> api.StewardInfo:
 def _outbox_views(notary: Notary) -> Iterator[api.OutboxView]:
     now = notary.clock.trusted_micros()
     with notary.ledger.read() as unit:
-        since = now - outbox.OUTBOX_SET_ASIDE_SHOWN_SECONDS * _MICROS
+        since = now - outbox.OUTBOX_SET_ASIDE_SHOWN_SECONDS * MICROS_PER_SECOND
         found = {
             channel: (
                 outbox.find_pending(unit, channel) or outbox.Pending(0, now, None),
@@ -109,7 +108,7 @@ def _outbox_views(notary: Notary) -> Iterator[api.OutboxView]:
             yield api.OutboxView(
                 channel=channel.value,
                 pending=pending.count,
-                oldest_seconds=max(0, now - pending.since_micros) // _MICROS,
+                oldest_seconds=max(0, now - pending.since_micros) // MICROS_PER_SECOND,
                 problem=pending.problem,
                 set_aside=aside.count,
                 set_aside_problem=aside.problem,
