@@ -31,8 +31,7 @@ def is_whole(value: object) -> bool:
 def require_parallel(value: int) -> int:
     """The number of chunks that a run works on at a time."""
     if not is_whole(value) or not 1 <= value <= PARALLEL_MAX:
-        expected = f"1 to {PARALLEL_MAX} chunks at a time"
-        raise Code.JOB_INVALID(reason="parallel_invalid", expected=expected, got=argument_text(value))
+        raise _invalid("parallel", f"1 to {PARALLEL_MAX} chunks at a time", value)
     return int(value)
 
 

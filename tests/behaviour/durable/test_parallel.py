@@ -197,7 +197,7 @@ def test_progress_is_reported_by_one_thread_at_a_time(shop: Shop) -> None:
 def test_a_number_of_chunks_that_is_not_allowed_is_refused(shop: Shop, parallel: int) -> None:
     with pytest.raises(InputError, match="1 to 64") as caught:
         Coordinator(shop.steward, parallel=parallel)
-    assert caught.value.reason == "parallel_invalid"
+    assert caught.value.reason == "usage"
 
 
 def test_the_command_stages_in_parallel(shop: Shop, monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
