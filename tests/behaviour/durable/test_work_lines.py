@@ -99,4 +99,4 @@ def test_a_line_has_empty_facts_if_the_ledger_cannot_be_read(shop: Shop, monkeyp
         raise UnavailableError("ledger_unreachable", "the ledger cannot be read or written")
 
     monkeypatch.setattr(Ledger, "read", fail_to_read)
-    assert describe_work(shop.steward.notary.ledger, "0" * 32) == dict.fromkeys(FACTS)
+    assert describe_work(shop.steward.notary.ledger, "0" * 32, is_plan=False) == dict.fromkeys(FACTS)

@@ -19,6 +19,7 @@ from pvdm.errors import Code, PvdmError
 from pvdm.ledger import Unit
 from pvdm.ledger.record import outbox
 from pvdm.ledger.record.outbox import Channel
+from pvdm.ledger.work.plannings import Planning
 from pvdm.model.role import Role
 from pvdm.model.states import CRASH_LOOP_LEASES, AttemptState
 from pvdm.steward.config.alerts import AlertsConfig, CommandAlerts, WebhookAlerts
@@ -27,13 +28,14 @@ from pvdm.steward.delivery import delivery
 from pvdm.steward.delivery.alerts import open_alert_sender
 from pvdm.steward.notary import Notary
 from pvdm.steward.work.notices import AlertKind
+from pvdm.steward.work.queries import JobKind
 from tests.behaviour.steward.test_break_glass_path import publish_and_wait, submit_override_of
 from tests.support.catalog.processes import Starter, starter
 from tests.support.for_each import for_each
 from tests.support.ledger.databases import Postgresql
 from tests.support.servers.webhook import Webhook, webhook
 from tests.support.steward.http import Served, served
-from tests.support.steward.pipeline import ROWS, Line, contract, line_at
+from tests.support.steward.pipeline import BY_DAY, ROWS, Line, contract, line_at
 from tests.support.waiting import eventually
 
 SECRET = b"0123456789abcdef0123456789abcdef"
@@ -218,6 +220,30 @@ def test_a_stuck_job_is_reported(steward: Served, hook: Webhook, monkeypatch: py
     assert is_delivered(notary)
     [alert] = hook.accepted("job_stuck")
     assert (alert["job"], alert["job_state"], alert["reason"]) == ("dispose", "failed", "attempt_unknown")
+
+
+def test_a_stuck_plan_is_reported_with_its_workload_and_without_an_attempt(line: Line, hook: Webhook) -> None:
+    notary = line.notary
+
+    def fail(*_: str) -> None:
+        raise RuntimeError("a bug")
+
+    notary.jobs._tasks = replace(notary.jobs._tasks, plan=fail, settle=fail)
+    line.protect(contract(BY_DAY))
+    opened = notary.workloads.open(line.scene.grant(Role.PRODUCER, "sales"), "run-1", "sales.orders", {})
+    assert isinstance(opened, Planning)
+    notary.jobs._queue(JobKind.SETTLE, "")
+    assert eventually(lambda: [each.state for each in notary.jobs.list_jobs()] == [JobState.FAILED] * 2)
+    with line.client(Role.AUDITOR, "*") as auditor:
+        listed = {each.kind: (each.subject, each.table, each.workload_id) for each in auditor.jobs()}
+    assert listed == {"plan": ("run-1", "sales.orders", "run-1"), "settle": ("", None, None)}
+    [watch] = notary.watches
+    watch.look()
+    assert is_delivered(notary)
+    plan, settle = sorted(hook.accepted("job_stuck"), key=lambda each: str(each["job"]))
+    assert (plan["job"], plan["workload_id"], plan["attempt_id"], plan["state"]) == ("plan", "run-1", None, None)
+    assert (plan["table"], plan["domain"], plan["product"]) == ("sales.orders", "sales", "orders")
+    assert (settle["job"], settle["workload_id"], settle["attempt_id"]) == ("settle", None, None)
 
 
 def test_an_override_is_reported_once_it_is_used(line: Line, hook: Webhook) -> None:

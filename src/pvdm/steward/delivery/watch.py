@@ -14,17 +14,17 @@ from pvdm.ledger.clock import LedgerClock
 from pvdm.ledger.record import outbox, proofs
 from pvdm.ledger.record.outbox import Channel, event_id_of
 from pvdm.ledger.work import deadlines
+from pvdm.model.fields import MICROS_PER_SECOND
 from pvdm.model.printable import iso_time
 from pvdm.steward.logs import log_warning
 from pvdm.steward.record.expiries import Expiries
 from pvdm.steward.work.notices import AlertFacts, AlertKind, Notices, describe_known_facts
 from pvdm.steward.work.opened import describe_work
-from pvdm.steward.work.queries import JobStatus
+from pvdm.steward.work.queries import JobKind, JobStatus
 
-_MICROS: Final = 1_000_000
 _DAY_SECONDS: Final = 86_400
 # How far back the ledger is searched: a Steward that was down for longer does not report what happened before.
-_LOOK_BACK_MICROS: Final = 30 * _DAY_SECONDS * _MICROS
+_LOOK_BACK_MICROS: Final = 30 * _DAY_SECONDS * MICROS_PER_SECOND
 # How many alerts are added in one transaction: other writers wait for it.
 _ADDED_AT_ONCE: Final = 50
 # An expiry is reported when so much time is left, and again at each later mark.
@@ -120,14 +120,14 @@ class Watch:
         found, now = [], self._now()
         for what, expires in self.expiries.micros().items():
             marks = _MARKS_OF_KINDS.get(what, _MARKS_SECONDS)
-            passed = [mark for mark in marks if expires - now <= mark * _MICROS]
+            passed = [mark for mark in marks if expires - now <= mark * MICROS_PER_SECOND]
             if passed:
                 facts: AlertFacts = {"what": what, "expires": iso_time(expires), "expired": expires <= now}
                 found.append(_Alert(AlertKind.EXPIRING, f"{what} {expires} {min(passed)}", facts))
         yield found
 
     def _read_jobs(self) -> Iterator[list[_Alert]]:
-        day = self._now() // (_DAY_SECONDS * _MICROS)
+        day = self._now() // (_DAY_SECONDS * MICROS_PER_SECOND)
         stuck = [
             each
             for each in self.list_jobs()
@@ -135,7 +135,7 @@ class Watch:
         ]
         found = []
         for each in stuck:
-            work = describe_work(self.ledger, each.subject)
+            work = describe_work(self.ledger, each.subject, is_plan=each.kind is JobKind.PLAN)
             facts: AlertFacts = {
                 **work,
                 "job": each.kind.value,

@@ -277,10 +277,8 @@ class Jobs:
     def _describe(self, job: _Job) -> Facts:
         """The facts that every log line about the job holds."""
         facts: Facts = {"job": job.kind.value, "tries": job.tries}
-        if job.kind is JobKind.PLAN:
-            return facts | {"workload_id": job.subject}
         if job.subject and LOGGER.isEnabledFor(logging.INFO):
-            facts |= describe_work(self._ledger, job.subject)
+            facts |= describe_work(self._ledger, job.subject, is_plan=job.kind is JobKind.PLAN)
         return facts
 
     def _execute(self, job: _Job) -> None:

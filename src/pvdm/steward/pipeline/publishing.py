@@ -38,7 +38,8 @@ from pvdm.steward.pipeline.proposals import Proposals, StatementSigner
 from pvdm.steward.record.log import LogQueries
 from pvdm.steward.record.roots import TrustRoots
 from pvdm.steward.work.notices import NO_NOTICES, Notices
-from pvdm.steward.work.opened import Facts, describe_workload, encode_refusal
+from pvdm.steward.work.opened import Facts, encode_refusal
+from pvdm.steward.work.sources import table_name
 from pvdm.verify.fetch import Files
 
 # Errors about the trust root, not about a proof: a renewed root cures them.
@@ -140,7 +141,10 @@ class Publishing:
                 log_failure("announced_not_settled", error, snapshot=each.snapshot_id, **self._describe(each))
 
     def _describe(self, subject: Publication | AnnouncedPublication) -> Facts:
-        return describe_workload(self.ledger, subject.workload_id, subject.table_uuid)
+        name = None
+        with contextlib.suppress(PvdmError), self.ledger.read() as unit:
+            name = table_name(unit, subject.table_uuid)
+        return {"table": name, "table_uuid": subject.table_uuid, "workload_id": subject.workload_id}
 
     def _gate(self, table_uuid: str) -> Gate:
         target = open_target(self.ledger, self.clock, self.catalog, table_uuid, STEWARD_GRANT)

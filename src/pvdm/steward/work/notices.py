@@ -11,7 +11,7 @@ from pvdm.errors import PvdmError, StateUnknownError, UnavailableError
 from pvdm.ledger import Unit
 from pvdm.ledger.record import outbox
 from pvdm.ledger.record.outbox import Channel, event_id_of
-from pvdm.ledger.work import attempts, statistics, workloads
+from pvdm.ledger.work import attempts, plannings, statistics, workloads
 from pvdm.ledger.work.attempts import Attempt
 from pvdm.ledger.work.leases import Lease
 from pvdm.model import canonical_json
@@ -128,8 +128,8 @@ NO_NOTICES: Final = Notices("")
 
 
 def describe_workload_facts(unit: Unit, workload_id: str) -> dict[str, canonical_json.Value]:
-    """Whose workload it is, and of which table."""
-    opening = workloads.get(unit, workload_id).opening
+    """Whose workload, or plan of a workload, it is, and of which table."""
+    opening = (plannings.find(unit, workload_id) or workloads.get(unit, workload_id)).opening
     return {
         "domain": opening.domain,
         "product": contract_of(unit, opening.contract_hash).product.product,
@@ -147,7 +147,7 @@ def describe_known_facts(unit: Unit, workload_id: str) -> dict[str, canonical_js
         raise
     except PvdmError as error:
         log_warning("alert_not_described", workload_id=workload_id, code=error.reason)
-    found = workloads.find(unit, workload_id)
+    found = plannings.find(unit, workload_id) or workloads.find(unit, workload_id)
     domain = {} if found is None else {"domain": found.opening.domain}
     return {**domain, "workload_id": workload_id}
 

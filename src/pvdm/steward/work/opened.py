@@ -116,19 +116,21 @@ def _require_no_planning(unit: Unit, grant: Grant, workload_id: str) -> None:
     raise Code.RECORD_UNKNOWN(reason="workload_unknown", expected="an open workload", got=got, hint=hint)
 
 
-def describe_work(ledger: Ledger, subject: str) -> Facts:
-    """Facts for a log line about the attempt or the workload with the id `subject`; `state` is its state.
+def describe_work(ledger: Ledger, subject: str, *, is_plan: bool) -> Facts:
+    """Facts about a job's `subject`, the id of an attempt or a workload; `state` is the state of one of the two.
 
-    The chunk's name is left out: it may hold a value of the data. If the ledger cannot be read, all facts are None.
+    The chunk's name is left out: it may hold a value of the data. If the ledger cannot be read, only the workload of a
+    plan is known.
     """
     facts: Facts = dict.fromkeys(("table", "table_uuid", "workload_id", "attempt_id", "state", "verdict"))
+    facts |= {"workload_id": subject} if is_plan else {}
     with contextlib.suppress(PvdmError), ledger.read() as unit:
         attempt, workload = _find_work(unit, subject)
         if workload is None:
-            return facts | {"attempt_id": subject}
-        opening, found = workload.opening, facts | {"state": workload.state.value}
-        found |= {"table": table_name(unit, opening.table_uuid), "table_uuid": opening.table_uuid}
-        found |= {"workload_id": opening.workload_id}
+            return facts if is_plan else facts | {"attempt_id": subject or None}
+        opening, state = workload.opening, workload.state.value if isinstance(workload, Workload) else None
+        found = facts | {"table": table_name(unit, opening.table_uuid), "table_uuid": opening.table_uuid}
+        found |= {"workload_id": opening.workload_id, "state": state}
         if attempt is not None:
             attempt_proofs = proofs.list_by_attempt(unit, attempt.attempt_id)
             verdict = attempt_proofs[-1].verdict.value if attempt_proofs else None
@@ -138,7 +140,7 @@ def describe_work(ledger: Ledger, subject: str) -> Facts:
 
 
 def list_tables_and_workloads(ledger: Ledger, subjects: Sequence[str]) -> list[tuple[str | None, str | None]]:
-    """Table name and workload id for each subject (an attempt's or a workload's id); both None if it is unknown."""
+    """Table name and workload id for each job's subject; both None if it is unknown or empty."""
     with ledger.read() as unit:
         found = [_find_work(unit, subject)[1] for subject in subjects]
         return [
@@ -147,18 +149,11 @@ def list_tables_and_workloads(ledger: Ledger, subjects: Sequence[str]) -> list[t
         ]
 
 
-def _find_work(unit: Unit, subject: str) -> tuple[Attempt | None, Workload | None]:
-    """The attempt and the workload of a subject, which is the id of one of the two."""
+def _find_work(unit: Unit, subject: str) -> tuple[Attempt | None, Workload | Planning | None]:
+    """The attempt and the workload of a subject, which is the id of one of the two; or the workload's plan."""
     attempt = attempts.find(unit, subject)
-    return attempt, workloads.find(unit, subject if attempt is None else attempt.workload_id)
-
-
-def describe_workload(ledger: Ledger, workload_id: str, table_uuid: str) -> Facts:
-    """Table and workload, for a log line about a publication."""
-    name = None
-    with contextlib.suppress(PvdmError), ledger.read() as unit:
-        name = table_name(unit, table_uuid)
-    return {"table": name, "table_uuid": table_uuid, "workload_id": workload_id}
+    workload_id = subject if attempt is None else attempt.workload_id
+    return attempt, workloads.find(unit, workload_id) or plannings.find(unit, workload_id)
 
 
 def encode_refusal(error: PvdmError) -> str:
