@@ -71,7 +71,7 @@ def test_a_migration_that_was_logged_before_a_late_receipt_is_made_again(steward
     steward.house.scene.migrate(steward.house.scene.migration([set_property("word", "signed")]))
     sign_late_receipt(steward)
     done = steward.lose_and_restore()
-    assert (steward.house.table_state().metadata.properties["word"], done.migrated) == ("signed", ())
+    assert (steward.house.table_state().metadata.properties["word"], done.unmigrated) == ("signed", ())
     assert steward.house.rows() == [1, 2, 15]
     assert steward.audit().holds
 
@@ -90,7 +90,7 @@ def test_migrations_before_and_after_a_publication_with_a_late_receipt_are_made_
     sign_late_receipt(steward)
     done = steward.lose_and_restore()
     found = steward.house.table_state().metadata.properties
-    assert (found["first"], found["second"], done.migrated) == ("1", "2", ())
+    assert (found["first"], found["second"], done.unmigrated) == ("1", "2", ())
     assert steward.audit().holds
 
 

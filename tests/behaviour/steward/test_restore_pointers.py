@@ -327,7 +327,7 @@ def test_a_migration_from_after_the_backup_is_made_again(steward: RestorableStew
     steward.house.scene.migrate(steward.house.scene.migration())
     assert steward.house.table_state().metadata.properties["word"] == "mine"
     done = steward.lose_and_restore()
-    assert done.migrated == ()
+    assert done.unmigrated == ()
     assert steward.house.table_state().metadata.properties["word"] == "mine"
     assert steward.audit().holds
 
@@ -340,7 +340,7 @@ def test_a_publication_and_the_migrations_before_and_after_it_are_restored(stewa
     scene.migrate(scene.migration([set_property("second", "2")]))
     done = steward.lose_and_restore()
     found = steward.house.table_state().metadata.properties
-    assert (found["first"], found["second"], done.migrated) == ("1", "2", ())
+    assert (found["first"], found["second"], done.unmigrated) == ("1", "2", ())
     assert steward.house.rows() == [1, 2, 15]
     assert steward.audit().holds
 

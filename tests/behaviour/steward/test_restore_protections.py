@@ -138,7 +138,7 @@ def test_a_protection_of_the_backup_is_not_reported_as_restored(steward: Restora
     steward.scene.protect()
     steward.recovery.back_up()
     done = steward.lose_and_restore()
-    assert (steward.scene.contract_of(), done.protected, done.migrated) == (HASH, (), ())
+    assert (steward.scene.contract_of(), done.protected, done.unmigrated) == (HASH, (), ())
 
 
 def test_a_migration_from_after_the_backup_is_in_force_again(steward: RestorableSteward) -> None:
@@ -147,7 +147,7 @@ def test_a_migration_from_after_the_backup_is_in_force_again(steward: Restorable
     view = steward.scene.migrate(steward.scene.migration(contract=OTHER_CONTRACT))
     done = steward.lose_and_restore()
     found = steward.scene.table_state()
-    assert (steward.scene.contract_of(), done.migrated) == (OTHER_HASH, ())
+    assert (steward.scene.contract_of(), done.unmigrated) == (OTHER_HASH, ())
     assert done.remade == (RemadeMigration("sales.orders", found.row.table_uuid, view.migration_id),)
     assert found.metadata.properties["word"] == "mine"
     assert steward.scene.notary.protections.get_contract(OTHER_HASH, steward.scene.grant()) == OTHER_CONTRACT.encode()
@@ -170,7 +170,7 @@ def test_a_migration_of_a_state_that_is_lost_is_reported_and_its_contract_is_in_
     change_without_protection(steward)
     view = steward.scene.migrate(steward.scene.migration(contract=OTHER_CONTRACT))
     done = steward.lose_and_restore()
-    assert (steward.scene.contract_of(), done.migrated) == (OTHER_HASH, ("sales.orders",))
+    assert (steward.scene.contract_of(), done.unmigrated) == (OTHER_HASH, ("sales.orders",))
     assert "word" not in steward.scene.table_state().metadata.properties
     shown = steward.scene.notary.migrations.get(view.migration_id, steward.scene.grant())
     assert shown == view.model_copy(update={"metadata_sha256": None})
@@ -181,7 +181,7 @@ def test_a_lost_migration_can_be_signed_and_applied_again(steward: RestorableSte
     steward.recovery.back_up()
     change_without_protection(steward)
     steward.scene.migrate()
-    assert steward.lose_and_restore().migrated == ("sales.orders",)
+    assert steward.lose_and_restore().unmigrated == ("sales.orders",)
     steward.scene.stand.time.pass_by(SECOND)
     steward.scene.migrate()
     assert steward.scene.table_state().metadata.properties["word"] == "mine"

@@ -128,8 +128,8 @@ def _show(done: RestoreResult) -> None:
         say(f"  protected  {target}: again under contract {protected.contract_sha256}, as the log says")
     for remade in done.remade:
         say(f"  remade     {remade.table}: migration {remade.migration_id} is in force again")
-    if done.migrated:
-        say(f"  migrated   {', '.join(done.migrated)}: the change is lost; propose it again", style="yellow")
+    if done.unmigrated:
+        say(f"  unmigrated {', '.join(done.unmigrated)}: the change is lost; propose it again", style="yellow")
     say(f"  epoch      {done.new_epoch} is the new one; name its keys in the trust root, then activate it")
     say(f"  log        {_entries(done.log_size)}")
     if done.lost_publications:

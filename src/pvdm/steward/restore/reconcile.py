@@ -62,7 +62,7 @@ def apply_restore(
             "lost": plan.lost,
             "protected": [asdict(each) for each in approved.protected.values()],
             "remade": [asdict(each) for each in approved.remade],
-            "migrated": sorted(approved.lacking_migration),
+            "unmigrated": sorted(approved.lacking_migration),
             "advanced": [_advance_facts(each) for each in pointers.advances],
             "behind": [asdict(each) for each in find_behind(unit, pointers.with_newer_files)],
             "unprotected": [asdict(each) for each in approved.unprotected.values()],

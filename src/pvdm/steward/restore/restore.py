@@ -87,7 +87,7 @@ class RestoreResult:
     `settled`: attempts that are committed now. `spent`: workloads whose ids cannot be used again.
     `blocked`: publications whose claims are lost.
     `protected`, `remade`: tables and namespaces protected again, and migrations in force again.
-    `migrated`: names of tables that lack a migration from after the backup; it must be proposed again.
+    `unmigrated`: names of tables that lack a migration from after the backup; it must be proposed again.
     `unreceipted`: chunks shown without a receipt; their workload ids cannot be used again.
     `lost_publications`: publications with a receipt that their tables do not show.
     `nonces`, `tokens`: the numbers of nonces that were voided and of tokens that were revoked.
@@ -107,7 +107,7 @@ class RestoreResult:
     blocked: tuple[BlockedClaim, ...]
     protected: tuple[ReprotectedObject, ...]
     remade: tuple[RemadeMigration, ...]
-    migrated: tuple[str, ...]
+    unmigrated: tuple[str, ...]
     advanced: tuple[AdvancedTable, ...]
     unreceipted: tuple[UnreceiptedChunk, ...]
     lost_publications: tuple[LostPublication, ...]
