@@ -24,7 +24,7 @@ from pvdm.model.states import AttemptState
 from pvdm.steward.locks import is_work_held
 from pvdm.steward.logs import LOGGER, log_event, log_failure, log_warning
 from pvdm.steward.work.opened import Facts, describe_work
-from pvdm.steward.work.planning import plan_id
+from pvdm.steward.work.planning import plan_lock_subject
 from pvdm.steward.work.queries import JobKind, JobStatus
 
 JOB_THREADS_MAX: Final = 2
@@ -357,7 +357,7 @@ class Jobs:
             if self.find_job(attempt) is None and not any(is_work_held(self._ledger, each) for each in subjects):
                 self._queue_job(attempt)
         for each in plans:
-            if not is_work_held(self._ledger, plan_id(each.workload_id)):
+            if not is_work_held(self._ledger, plan_lock_subject(each.workload_id)):
                 self.plan(each)
 
     def _has_work(self, job: _Job) -> bool | None:

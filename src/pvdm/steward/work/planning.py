@@ -39,7 +39,8 @@ from pvdm.verify.source import PinnedSource
 PLAN_THREADS_MAX: Final = 4
 _FILES_AT_ONCE: Final = 16
 _STORE_SECONDS: Final = 2.0
-_ERROR_MICROS: Final = 600 * 1_000_000  # for so long an error that nobody has got is the answer to the next caller
+# how long the next caller gets an error that no caller has got yet
+_ERROR_MICROS: Final = 600 * 1_000_000
 _T = TypeVar("_T")
 _RETRIED: Final = (UnavailableError, RolledBackError, StateUnknownError)
 _MOVED_HINT: Final = "no workload was opened: run it again, and it is planned under the contract that the table has now"
@@ -49,7 +50,7 @@ class _NotWantedError(Exception):
     """The plan was abandoned, or another one is made in its place."""
 
 
-def plan_id(workload_id: str) -> str:
+def plan_lock_subject(workload_id: str) -> str:
     """The subject of the lock on a plan in the making."""
     return f"the plan of {workload_id}"
 
@@ -78,30 +79,31 @@ class Planner:
         return begun
 
     def find(self, asked: Opening, *, again: bool) -> Planning | None:
-        """The plan in the making for this opening. Raises if it is made for another, or the error that ended it.
+        """The plan in the making for this opening; None if there is none, or if one for another opening has failed.
 
-        With `again`, the caller begins another plan if this one has ended with an error that a caller has got, or that
-        is old. An error that nobody has got is raised here, since a run in segments calls again after each segment.
+        Raises for a plan in the making for another opening, and raises the error that ended a plan for this opening.
+        With `again`, the caller begins another plan if a caller has got that error, or if the error is old. An error
+        that nobody has got is raised here, since a run in segments calls again after each segment.
         """
         with self.ledger.read() as unit:
             found = plannings.find(unit, asked.workload_id)
         if found is None:
             return None
-        # The caller does not know the source's UUID.
-        of_caller = replace(found.opening, source=asked.source, contract_hash=asked.contract_hash)
+        # Compared without what may differ: the caller does not know the source's UUID, and a contract may have changed.
+        comparable = replace(found.opening, source=asked.source, contract_hash=asked.contract_hash)
         if found.error is not None:
             is_new = not found.error_reported and self.clock.now_micros() - found.at_micros < _ERROR_MICROS
-            if asked != of_caller or (again and not is_new):
+            if asked != comparable or (again and not is_new):
                 return None
             self._change(partial(plannings.note_reported, workload_id=asked.workload_id))
             raise _decode(found.error)
         if found.opening.table_uuid == asked.table_uuid and found.opening.contract_hash != asked.contract_hash:
-            moved = _moved_error(found.opening, asked.contract_hash)
+            moved = _moved_error(found.opening.contract_hash, asked.contract_hash, _MOVED_HINT)
             # Such a plan can never be used, so it is ended at once.
             self._change(partial(self._fail, planning=found, error=moved))
             self._change(partial(plannings.note_reported, workload_id=asked.workload_id))
             raise moved
-        workloads.require_same_opening(asked, of_caller)
+        workloads.require_same_opening(asked, comparable)
         self.begin(UnfinishedPlan(asked.workload_id, asked.domain))
         return found
 
@@ -112,10 +114,10 @@ class Planner:
     def run(self, workload_id: str) -> None:
         """Read the source's files that were not read yet, then open the workload.
 
-        An error that a repetition cannot correct ends the plan, and is stored for the callers that wait for it. So is
-        an error for a plan in which the process of the Steward has ended again and again.
+        An error that a repetition cannot correct ends the plan, and is stored for the callers that wait for it. Such an
+        error is also that the Steward's process has ended too often in this job (`plan_stopped_too_often`).
         """
-        with hold_work(self.ledger, plan_id(workload_id)):
+        with hold_work(self.ledger, plan_lock_subject(workload_id)):
             with self.ledger.read() as unit:
                 planning = plannings.find(unit, workload_id)
             if planning is None or planning.error is not None:
@@ -185,8 +187,7 @@ class Planner:
             if by_job:
                 _require_unfinished(unit, planning)
             row = tables.find_by_uuid(unit, opening.table_uuid)
-            if row is None or row.contract_hash != opening.contract_hash:
-                raise _moved_error(opening, None if row is None else row.contract_hash)
+            require_contract(row, opening.contract_hash, hint=_MOVED_HINT)
             plannings.remove(unit, opening.workload_id)
             return workloads.open_once(unit, opening, pinned)
 
@@ -201,17 +202,15 @@ def _require_unfinished(unit: Unit, planning: Planning) -> None:
         raise _NotWantedError
 
 
-def _moved_error(opening: Opening, contract_hash: str | None) -> PvdmError:
-    return Code.CONTRACT_NOT_APPLICABLE(
-        reason="contract_moved", expected=opening.contract_hash, got=contract_hash or "none", hint=_MOVED_HINT
-    )
-
-
-def require_contract(row: TableRow | None, contract_hash: str) -> None:
+def require_contract(row: TableRow | None, contract_hash: str, *, hint: str | None = None) -> None:
     """Raise `contract_moved` unless the table is protected under this contract."""
     found = None if row is None else row.contract_hash
     if found != contract_hash:
-        raise Code.CONTRACT_NOT_APPLICABLE(reason="contract_moved", expected=contract_hash, got=found or "none")
+        raise _moved_error(contract_hash, found, hint)
+
+
+def _moved_error(expected: str, got: str | None, hint: str | None) -> PvdmError:
+    return Code.CONTRACT_NOT_APPLICABLE(reason="contract_moved", expected=expected, got=got or "none", hint=hint)
 
 
 def _encode(error: PvdmError) -> str:
