@@ -441,9 +441,6 @@ class TableQueues:
         self._seconds = seconds
         self._queues = KeyedLocks[tuple[Levels, str], FairLock](FairLock)
 
-    def __len__(self) -> int:
-        return len(self._queues)
-
     @contextlib.contextmanager
     def turn(self, tables: Iterable[tuple[Levels, str]]) -> Iterator[bool]:
         """Wait for a turn at all of the tables, always in the same order, so that there is no deadlock.

@@ -70,5 +70,5 @@ def test_tables_are_taken_in_one_order_however_they_are_named() -> None:
 def test_no_queue_is_kept_for_an_idle_table() -> None:
     queues = TableQueues()
     with queues.turn([ORDERS, TOWNS]):
-        assert len(queues) == 2
-    assert len(queues) == 0
+        assert len(queues._queues) == 2
+    assert len(queues._queues) == 0
