@@ -89,7 +89,7 @@ class ServedCatalog(ResponseModel):
 
 
 class OutboxView(ResponseModel):
-    """The events of a channel that wait for delivery (`pending`), and those that are not sent (`set_aside`).
+    """The events of a channel that wait for delivery (`pending`), and those that are never sent (`set_aside`).
 
     `problem` is why the oldest event with a problem was not delivered. `set_aside` counts the events of the last seven
     days that could not be built, and `set_aside_problem` says why the last of them could not.
@@ -171,7 +171,7 @@ class ClockConfirmed(ResponseModel):
 
 
 class Event(ResponseModel):
-    """One event of the step log. Of a changed row, `subject` is the table; `old` and `new` are its values as JSON."""
+    """One event of the step log. For a changed row, `subject` is the ledger's table; `old` and `new` are its values."""
 
     event_id: DecimalText
     at: Micros

@@ -61,7 +61,7 @@ class Change:
 class _PlannedStep:
     """One table's checked change and its new file, which is on disk. `before` is None for a new table.
 
-    `replaces` and `may_reuse_uuid` are for a new table (`Commits.create`); `additions` count for the producer's quota.
+    `replaces` and `may_reuse_uuid` are for a new table (`Commits.create`). A producer's quota limits its `additions`.
     """
 
     change: Change

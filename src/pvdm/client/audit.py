@@ -20,12 +20,12 @@ class AuditCalls(Calls):
     def audit_receipts(
         self, table: str, *, size: int, after: int | None = None, limit: int = 100
     ) -> tuple[LoggedView, ...]:
-        """The table's receipts after the log index `after`, proved for the log of `size` entries; empty at the end."""
+        """Receipts after the log index `after`, with inclusion proofs for a log of `size` entries; empty at the end."""
         query = {"size": number_text(size, "size of the log"), **page_query(after, limit)}
         return self._get(f"{_audit_path(table)}/receipts", LoggedList, query).statements
 
     def audit_statements(self, table: str, ids: Sequence[str], *, size: int) -> tuple[LoggedView, ...]:
-        """The table's proofs and overrides with these ids that fit into a response, proved for the log of `size`."""
+        """Those of these proofs and overrides that fit into one response, with inclusion proofs for `size` entries."""
         if not 1 <= len(ids) <= AUDIT_IDS_MAX:
             message, expected = "the number of ids is out of range", f"1 to {AUDIT_IDS_MAX}"
             raise Code.REQUEST_INVALID(message, reason="page_size_invalid", expected=expected, got=str(len(ids)))

@@ -59,8 +59,8 @@ def run_workload(  # noqa: PLR0913 - settings are given by name
 ) -> dict[str, Any]:
     """Run the workload to its end, and return a summary. The execution fails with the error of any other outcome.
 
-    A segment stops before the invocation's time is over. Then the execution pauses for a second, so that the next
-    segment begins in a new invocation with its full time.
+    A segment stops before the invocation's time is over. Then the execution pauses: for a second after progress, and
+    twice as long after each further segment without it. The next segment begins in a new invocation with its full time.
     """
 
     def open_workload(_step: StepContext) -> int | None:

@@ -42,7 +42,7 @@ class ChunkCounts:
         return self.total - self.published - self.failed - self.rolled_back - self.with_steward - self.staging
 
     @property
-    def left(self) -> int:
+    def to_stage(self) -> int:
         """The chunks that a run still has to stage."""
         return self.total - self.published - self.with_steward
 
@@ -60,7 +60,7 @@ class ChunkCounts:
     @property
     def nothing_published(self) -> bool:
         """Whether nothing is published, and nothing will be without another run."""
-        return not self.published and (not self.with_steward or (self.together and self.left > 0))
+        return not self.published and (not self.with_steward or (self.together and self.to_stage > 0))
 
     def _parts(self, first: str, other: str) -> list[str]:
         """A phrase for each count above zero. The first one names the number of all chunks."""

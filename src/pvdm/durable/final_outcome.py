@@ -47,7 +47,7 @@ def _segment_text(outcome: RolledBack, counts: ChunkCounts | None) -> str:
     waiting = sum(1 for each in outcome.chunks if each.attempt.waiting)
     done = [f"{counted(published, 'chunk')} {'was' if published == 1 else 'were'} published"] if published else []
     done += [f"{counted(waiting, 'chunk')} {'waits' if waiting == 1 else 'wait'} for the others"] if waiting else []
-    left = "" if counts is None else f"; {counts.left:,} {'is' if counts.left == 1 else 'are'} left"
+    left = "" if counts is None else f"; {counts.to_stage:,} {'is' if counts.to_stage == 1 else 'are'} left"
     return f"{', '.join(done) or 'no chunk was published'}{left}"
 
 

@@ -11,7 +11,7 @@ from pvdm.durable.arguments import argument_text, is_number, is_whole
 from pvdm.errors import Code
 
 ROLLBACK_THRESHOLD_SECONDS: Final = 30.0
-"""How long before its end a segment stops, unless it says another time; at most a tenth of its time."""
+"""How long before its end a segment stops by default; a tenth of its time if that is less."""
 
 
 def elapsed_seconds() -> float:
@@ -38,7 +38,7 @@ class Segment:
     ) -> Self:
         """A segment that begins now, or has begun at a time by `elapsed_seconds`.
 
-        It ends at its time-out, or when it has staged `max_chunks` chunks. Raises `segment_invalid`.
+        It stops the threshold before its time-out, or after it has staged `max_chunks`. Raises `segment_invalid`.
         """
         if max_chunks is not None and (not is_whole(max_chunks) or max_chunks < 1):
             raise Code.SEGMENT_INVALID(expected="a whole number of chunks, at least 1", got=argument_text(max_chunks))

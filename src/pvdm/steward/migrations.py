@@ -118,7 +118,7 @@ class Migrations:
             row, levels = find_table(unit, migration.table, grant, catalog.name)
         contract = self._contract_to_check(approval, row, levels, grant)
         sources = self._approvals.sources
-        require_source_fit = None if contract is None else sources.check_source(contract, row.table_uuid)
+        require_source_fit = None if contract is None else sources.start_source_check(contract, row.table_uuid)
         change = Change(levels, row.name, (), parse_updates(migration.updates))
 
         def permit(before: CatalogState, after: TableMetadata, data: bytes) -> Permit:

@@ -264,9 +264,9 @@ class Protections:
         require_state(target.state, metadata, row.contract_hash or target.contract_sha256)
         require_head(target.snapshot_id, metadata.current_snapshot_id)
         if contract is not None:
-            require_source_fit = self._approvals.sources.check_source(contract, row.table_uuid)
+            require_source_fit = self._approvals.sources.start_source_check(contract, row.table_uuid)
             require_source_fit(to_model(metadata.current_schema))
-        found_sha256 = None
+        found_sha256 = None  # one hash over main's manifests, which the gate compares at the first publication
         if new_contract_sha256 is not None:
             require_protectable(metadata)
             found_sha256 = hash_manifests(metadata, self._files)
@@ -296,7 +296,7 @@ class Protections:
             contracts.require_source_reached(self._ledger, contract, grant)
         new_contract_sha256 = contract_after(approval.predicate, found.protected_by)
         if contract is not None:
-            require_source_fit = self._approvals.sources.check_source(contract, None)
+            require_source_fit = self._approvals.sources.start_source_check(contract, None)
             require_source_fit(None)  # a namespace has no schema
         record = protection_record(approval.statement.statement_id, approval.predicate, found.domain)
 

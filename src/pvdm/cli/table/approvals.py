@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Signing:
-    """The options for a signed approval: its key, operator and reason, and for how long it can be submitted."""
+    """The options for a signed approval. It can be submitted for `expires` microseconds after the signature."""
 
     key_file: Path
     passphrase_source: str | None

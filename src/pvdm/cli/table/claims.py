@@ -61,7 +61,7 @@ def claims_lost(*, service: Service) -> None:
 def claims_release(*, receipt_id: str, yes: bool, signing: Signing, service: Service) -> None:
     """Release the lost claim of this receipt's publication, or of this proof's, if it has no receipt.
 
-    Compare the table with its source first: afterwards another workload can publish the receipt's rows a second time.
+    Compare the table with its source first: once the claim is released, another workload can publish the rows again.
     The release names table, workload, receipt and proofs. You sign it with your own key, which is not sent. The
     Steward verifies it, logs it and applies it in one step; a later restore finds it in the log. It releases no other
     claim, and the publication's workload id stays used up. The same command again changes nothing.

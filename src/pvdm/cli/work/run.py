@@ -28,7 +28,7 @@ _ORPHANS_NOTE: Final = "the job's own files are unreferenced now: `pvdm orphans`
     "--workload-timeout",
     type=duration_type(WORKLOAD_TIMEOUT_MAX_SECONDS * MICROS_PER_SECOND),
     metavar="TIME",
-    help="How long after its opening runs may stage chunks of the workload.  [default: as before, at first 90m]",
+    help="How long runs may stage its chunks, from its opening on.  [default: unchanged; for a new workload 90m]",
 )
 @segment_options
 @job_options

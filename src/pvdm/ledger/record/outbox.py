@@ -85,9 +85,8 @@ def add(
 ) -> bool:
     """Store an event unless it is stored. Returns False if it is not, because there is no place for it.
 
-    Each kind has `OUTBOX_PENDING_MAX` places. A domain may use a place while it uses fewer places of this kind than
-    are free: so one domain alone gets half of them, and no number of domains uses up the places of a further one.
-    `created_micros` is when the event happened; the default is the unit's time.
+    Each kind has `OUTBOX_PENDING_MAX` places. A domain may store an event of a kind if fewer of its events of this
+    kind wait than places of the kind are free. `created_micros` is when it happened; the default is the unit's time.
     """
     waiting = unit.row(_COUNT_WAITING, of_channel=channel.value, of_kind=kind, of_domain=domain)
     if waiting is not None and waiting["of_domain"] >= OUTBOX_PENDING_MAX - waiting["of_kind"]:

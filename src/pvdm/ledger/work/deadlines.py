@@ -1,4 +1,4 @@
-"""Workload clocks: until when the runs of a workload may stage chunks, by the ledger's clock. Kept across all runs."""
+"""Deadlines of workloads, by the ledger's clock: until when runs may stage chunks. One for all runs of a workload."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from pvdm.errors import Code
 from pvdm.ledger.connection import record_from, record_if_found
 from pvdm.ledger.schema.work import deadlines, workloads
 from pvdm.ledger.unit import Unit
+from pvdm.model.fields import MICROS_PER_SECOND
 from pvdm.model.printable import utc_time
 from pvdm.model.states import WorkloadState
 
 PASSED_PAGE_MAX_ROWS: Final = 500
-_MICROS: Final = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Deadline:
     @property
     def opened_micros(self) -> int:
         """When the workload was opened."""
-        return self.deadline_micros - self.seconds * _MICROS
+        return self.deadline_micros - self.seconds * MICROS_PER_SECOND
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ def find_all(unit: Unit, workload_ids: Sequence[str]) -> dict[str, Deadline]:
 
 
 def page_passed(unit: Unit, *, after: tuple[int, str], now_micros: int) -> list[PassedDeadline]:
-    """The next deadlines of open workloads that have passed, by time and workload id; `after` has those of the last."""
+    """The next page of passed deadlines of open workloads, by time and id; `after` is the last of the page before."""
     time, workload_id = deadlines.c.deadline_micros, deadlines.c.workload_id
     later = or_(time > after[0], and_(time == after[0], workload_id > after[1]))
     wanted = select(workload_id, time, workloads.c.domain).join(workloads, workloads.c.workload_id == workload_id)
@@ -63,14 +63,14 @@ def page_passed(unit: Unit, *, after: tuple[int, str], now_micros: int) -> list[
 
 
 def set_timeout(unit: Unit, workload_id: str, seconds: int) -> None:
-    """Set or change the deadline: so many seconds after the opening, so that a repeated call changes nothing."""
+    """Set the deadline to `seconds` after the opening, or after now if it had none. A repeated call changes nothing."""
     unit.lock_name(f"workload {workload_id}")
     found = find(unit, workload_id)
     if found is None:
-        opened = unit.at_micros
-        unit.insert(deadlines, workload_id=workload_id, seconds=seconds, deadline_micros=opened + seconds * _MICROS)
+        deadline = unit.at_micros + seconds * MICROS_PER_SECOND
+        unit.insert(deadlines, workload_id=workload_id, seconds=seconds, deadline_micros=deadline)
     elif found.seconds != seconds:
-        deadline = found.opened_micros + seconds * _MICROS
+        deadline = found.opened_micros + seconds * MICROS_PER_SECOND
         unit.update(deadlines, {"workload_id": workload_id}, seconds=seconds, deadline_micros=deadline)
 
 
@@ -78,9 +78,10 @@ def require_not_passed(unit: Unit, workload_id: str, now_micros: int) -> Deadlin
     """The deadline, or None. Raises `workload_timed_out` if it has passed."""
     found = find(unit, workload_id)
     if found is not None and found.deadline_micros <= now_micros:
+        elapsed = (now_micros - found.opened_micros) // MICROS_PER_SECOND
         raise Code.WORKLOAD_TIMED_OUT(
-            expected=f"an end until {utc_time(found.deadline_micros)}, {found.seconds} seconds after the opening",
-            got=f"{utc_time(now_micros)}, {(now_micros - found.opened_micros) // _MICROS} seconds after the opening",
+            expected=f"an end by {utc_time(found.deadline_micros)}, {found.seconds} seconds after the opening",
+            got=f"{utc_time(now_micros)}, {elapsed} seconds after the opening",
             workload_id=workload_id,
         )
     return found

@@ -97,7 +97,7 @@ class OverrideStaging:
         workload_id, chunk_id, reason = failed.workload_id, failed.chunk_id, override_reason(override_id)
         try:
             # The contract's limit is for the producer's attempts, and may be reached already.
-            return self.workloads.next_attempt(STEWARD_GRANT, workload_id, chunk_id, reason, most=ATTEMPTS_MAX)
+            return self.workloads.next_attempt(STEWARD_GRANT, workload_id, chunk_id, reason, failed_max=ATTEMPTS_MAX)
         except ConflictError as error:
             if error.code != Code.ATTEMPT_LIVE:
                 raise

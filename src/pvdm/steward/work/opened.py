@@ -84,11 +84,11 @@ def get_workload(unit: Unit, grant: Grant, workload_id: str) -> Workload:
         _require_no_planning(unit, grant, workload_id)
         found = workloads.get(unit, workload_id)  # raises `workload_unknown`
     require_domain(grant, found.opening.domain)
-    require_not_published_since(unit, found)
+    require_not_published_after_backup(unit, found)
     return found
 
 
-def require_not_published_since(unit: Unit, workload: Workload) -> None:
+def require_not_published_after_backup(unit: Unit, workload: Workload) -> None:
     """Raise `workload_spent` for a workload that a restore abandoned and that was published after the backup."""
     workload_id = workload.opening.workload_id
     table = find_spent_table(unit, workload_id) if workload.state is WorkloadState.ABANDONED else None

@@ -40,7 +40,7 @@ from pvdm.steward.work.opened import (
     contract_of,
     get_workload,
     require_adoptable,
-    require_not_published_since,
+    require_not_published_after_backup,
     retry_needs_reason,
     staged_head,
 )
@@ -104,7 +104,7 @@ class Workloads:
         *,
         plan_again: bool = False,
     ) -> Workload | Planning:
-        """Open the workload: pin its source, fix its plan and set its deadline. A plan that takes long is returned.
+        """Open the workload: pin its source, fix plan and deadline. Returns a `Planning` while a job makes the plan.
 
         A repeated call returns the workload unchanged; another `timeout_seconds` changes the deadline of an open one.
         If the plan of an earlier call has failed, the call raises its error. With `plan_again` it begins another plan
@@ -138,12 +138,12 @@ class Workloads:
         attempt_id: str | None = None,
         *,
         lease_number: int | None = None,
-        most: int | None = None,
+        failed_max: int | None = None,
     ) -> Attempt:
         """Open a new attempt at the chunk, STAGING, and create its branch from main's head, in one transaction.
 
-        A repeated call with the same `attempt_id` returns the same attempt. Raises if `most` attempts at the chunk have
-        failed; the default for `most` is the contract's limit. `lease_number` is that of the caller's lease; only the
+        A repeated call with the same `attempt_id` returns the same attempt. Raises if `failed_max` attempts at the
+        chunk have failed; the default is the contract's limit. `lease_number` is that of the caller's lease; only the
         Steward itself opens attempts without one.
         """
         refuse_attempt_token(grant)
@@ -169,7 +169,7 @@ class Workloads:
                 # or be removed again, so this transaction must not set it.
                 raise Code.ATTEMPT_MOVED("the attempt is open already", expected="a new attempt", got=found.state)
             require_contract(rows[0], workload.opening.contract_hash)
-            opened[:] = [attempts.open_next(unit, opening, most=most or contract.governance.attempts_max)]
+            opened[:] = [attempts.open_next(unit, opening, most=failed_max or contract.governance.attempts_max)]
 
         with self.ledger.read() as unit:
             levels = levels_of(unit, row)
@@ -333,7 +333,7 @@ class Workloads:
             if earlier is not None:
                 # The source was pinned when the workload was opened, so its state now does not count.
                 workloads.require_same_opening(replace(opening, source=earlier.opening.source), earlier.opening)
-                require_not_published_since(unit, earlier)
+                require_not_published_after_backup(unit, earlier)
                 return earlier
             spent_on = find_spent_table(unit, workload_id)
             if spent_on is not None and spent_on.uuid == row.table_uuid:

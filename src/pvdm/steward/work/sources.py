@@ -74,7 +74,9 @@ class Sources:
         pinned = self._require_table_readable(state, pin_table(ref, metadata, current, self._reader))
         return replace(pinned, newer_columns=newer)
 
-    def check_source(self, contract: DataProductContract, table_uuid: str | None) -> Callable[[Schema | None], None]:
+    def start_source_check(
+        self, contract: DataProductContract, table_uuid: str | None
+    ) -> Callable[[Schema | None], None]:
         """Check the contract's source now; returns a function that refuses a target schema that the source cannot fill.
 
         Raises for a source that is missing, unreadable, of an unsupported format, or not the table that `pin` accepts.

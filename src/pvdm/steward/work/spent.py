@@ -50,7 +50,7 @@ def spent_error(unit: Unit, workload_id: str, table: TableRef) -> PvdmError:
 
 
 def _find_missing(unit: Unit, workload_id: str, published: Sequence[str]) -> list[str] | None:
-    """The planned chunks that are not published; None if the ledger lacks the plan, or a published chunk's name."""
+    """The planned chunks that are not published; None if the ledger has no plan, or one without a published chunk."""
     if workloads.find(unit, workload_id) is None:
         return None
     planned = [each.chunk_id for each in chunks.list_by_workload(unit, workload_id)]

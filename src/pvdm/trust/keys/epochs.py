@@ -173,7 +173,7 @@ class EpochBook(Document, title="the epoch book", format="pvdm-epochs/v1"):
         if self.epochs and number <= self.epochs[-1].number:
             raise Code.EPOCH_REFUSED(reason="epoch_reused", expected=f"above {self.epochs[-1].number}", got=str(number))
         epoch = Epoch(number, EpochStage.CREATED, keys)
-        return EpochBook(self.revision + 1, (*self.epochs, epoch)), (_change(epoch, None, epoch.state, reason),)
+        return EpochBook(self.revision + 1, (*self.epochs, epoch)), (_make_change(epoch, None, epoch.state, reason),)
 
     def activate(self, number: int, reason: str) -> BookAndChanges:
         """The book with this epoch ACTIVE. The epoch that was ACTIVE becomes RETIRED in the same step."""
@@ -218,7 +218,7 @@ class EpochBook(Document, title="the epoch book", format="pvdm-epochs/v1"):
             if _NEXT.get(before) is not after:
                 raise AssertionError(f"no step from {before.value} to {after.value}")
             stages[number] = after
-            changes.append(_change(self.epoch(number), before, after, reason))
+            changes.append(_make_change(self.epoch(number), before, after, reason))
         epochs = tuple(replace(epoch, state=stages[epoch.number]) for epoch in self.epochs)
         return EpochBook(self.revision + 1, epochs), tuple(changes)
 
@@ -231,13 +231,13 @@ class EpochBook(Document, title="the epoch book", format="pvdm-epochs/v1"):
         except (ValueError, InputError) as error:
             if isinstance(error, InputError) and not error.code.startswith("document_"):
                 raise  # the error of an invalid value
-        raise _book_error("what to_json writes", "another document")
+        raise _book_error("an epoch book as pvdm writes it", "another document")
 
 
 BookAndChanges: TypeAlias = tuple[EpochBook, tuple[EpochChange, ...]]
 
 
-def _change(epoch: Epoch, before: EpochStage | None, after: EpochStage, reason: str) -> EpochChange:
+def _make_change(epoch: Epoch, before: EpochStage | None, after: EpochStage, reason: str) -> EpochChange:
     key_ids = tuple((entry.role, entry.public.key_id) for entry in epoch.keys if entry.public)
     return EpochChange(epoch.number, before, after, reason, key_ids)
 

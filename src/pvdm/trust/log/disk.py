@@ -37,7 +37,7 @@ def write_atomically(path: FilePath, data: bytes) -> None:
 
 
 def replace_durably(path: FilePath, seen: bytes | None, data: bytes) -> None:
-    """Replace it durably. Raises `file_overtaken` if an object is no longer as the caller saw it (None: missing)."""
+    """Replace the file or object durably. Raises `file_overtaken` if an object is no longer `seen` (None: missing)."""
     if isinstance(path, ObjectPath):
         fault.point("log.disk.after_temp")
         if not path.swap(seen, data):
