@@ -291,6 +291,16 @@ def test_a_plan_whose_job_fails_is_an_error_of_its_callers_and_is_made_at_the_ne
         assert client.open_workload("run-1", "sales.orders", ALL).chunk_count == 3
 
 
+def test_the_job_of_a_plan_is_listed_with_its_table_and_workload(line: Line, reads: GatedReads) -> None:
+    with line.client() as client, line.client(Role.AUDITOR, "*") as auditor:
+        opening = Opening(client)
+        assert eventually(partial(opening.has_read, 0))
+        listed = [(each.subject, each.table, each.workload_id) for each in auditor.jobs() if each.kind == "plan"]
+        reads.allow(3)
+        opening.join(WAIT)
+    assert listed == [("run-1", "sales.orders", "run-1")]
+
+
 @pytest.mark.parametrize("store_seconds", [0, 1_000], ids=["noticed at a progress", "noticed at the end"])
 def test_an_abandoned_plan_opens_no_workload_and_its_id_stays_free(
     line: Line, reads: GatedReads, monkeypatch: pytest.MonkeyPatch, store_seconds: int
