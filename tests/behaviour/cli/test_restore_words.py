@@ -44,7 +44,7 @@ DONE = RestoreResult(
         ReprotectedObject("namespace", "curated", "bf0c", "34" * 32),
     ),
     remade=(RemadeMigration("sales.orders", LOST.table_uuid, "56" * 32),),
-    migrated=("sales.prices",),
+    unmigrated=("sales.prices",),
     advanced=(
         AdvancedTable("sales.orders", LOST.table_uuid, "8826827733202108831", created=False),
         AdvancedTable("sales.later", "5f0c2d5e-1111-4222-8333-9a8b7c6d5e4f", None, created=True),
@@ -99,7 +99,7 @@ def test_the_text_names_tables_snapshots_and_next_steps(pvdm: Run, monkeypatch: 
         "chunks, and what to do for missing ones: pvdm status --workload-id orders-12",
         "spent workload orders-14, not in the backup, published at least in part: its id is used up",
         "chunks, and what to do for missing ones: pvdm status --workload-id orders-14",
-        "migrated sales.prices: the change is lost; propose it again",
+        "unmigrated sales.prices: the change is lost; propose it again",
         f"protected table sales.prices: again under contract {'12' * 32}, as the log says",
         f"protected namespace curated: again under contract {'34' * 32}, as the log says",
         f"remade sales.orders: migration {'56' * 32} is in force again",
