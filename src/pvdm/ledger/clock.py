@@ -24,6 +24,8 @@ CLOCK_STEP_MAX_SECONDS: Final = 300  # how far the wall clock may get ahead of t
 CLOCK_ABSENCE_MAX_SECONDS: Final = 2_592_000  # the longest absence (see `Absence`) that a start accepts: 30 days
 CLOCK_ABSENCE_QUIET_MAX_SECONDS: Final = 3_600  # an absence up to this length is not reported
 
+_MARK: Final = "clock_mark"  # by a process that opened the ledger
+_SERVING_MARK: Final = "clock_serving"  # by a Steward that serves
 _DRIFT_DIVISOR: Final = 1_000  # good clocks drift apart by less than a thousandth of the elapsed time
 
 
@@ -188,8 +190,8 @@ class LedgerClock:
         """The time of the host's clock, right or wrong."""
         return self._wall()
 
-    def mark(self, unit: Unit) -> None:
-        """Write the unit's time into the ledger: at start, at stop and from time to time.
+    def mark(self, unit: Unit, *, serving: bool = False) -> None:
+        """Write the unit's time into the ledger: at start, at stop and from time to time. `serving`: runs can use it.
 
         The mark includes the monotonic clock, with which the next start on this boot compares. An absence is noted too.
         """
@@ -197,7 +199,8 @@ class LedgerClock:
             key = f"absence {self.absence.to_micros}"
             if not events.history(unit, "clock", key):
                 events.note(unit, "clock_absence", "clock", key, asdict(self.absence))
-        events.note(unit, "clock_mark", "clock", self._boot, {"monotonic_micros": self._monotonic()})
+        kind = _SERVING_MARK if serving else _MARK
+        events.note(unit, kind, "clock", self._boot, {"monotonic_micros": self._monotonic()})
 
     def _restart_at(self, micros: int) -> None:
         self._base = micros
@@ -230,9 +233,17 @@ class LedgerClock:
         return self._base + elapsed + self._gain
 
 
+def last_served_micros(unit: Unit) -> int:
+    """When a Steward last stored a mark while it served. 0 if none did."""
+    return events.last_micros(unit, _SERVING_MARK) or 0
+
+
 def _bound_by_uptime(unit: Unit, boot: str, monotonic: Callable[[], int]) -> _StartBound | None:
     """The bound by the time elapsed since the newest mark on this boot; None without such a mark."""
-    mark = events.find_newest(unit, "clock_mark", "clock", boot) if boot else None
+    if not boot:
+        return None
+    found = (events.find_newest(unit, kind, "clock", boot) for kind in (_MARK, _SERVING_MARK))
+    mark = max((each for each in found if each is not None), key=lambda each: each.event_id, default=None)
     if mark is None or mark.new is None:
         return None
     elapsed = max(0, monotonic() - int(mark.new["monotonic_micros"]))

@@ -63,6 +63,7 @@ from pvdm.verify.spark.access import StoreAccess
 Clock = Callable[[], int]  # returns a time in microseconds
 _DELIVERY_STOP_SECONDS: Final = 5.0
 _DAY_SECONDS: Final = 86_400
+_MAY_SERVE_SECONDS: Final = 180  # after this time without a mark (the service stores one each minute) none serves
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,9 +112,9 @@ class Notary(Pipeline):
         """The archive of this log in this folder, which need not be the configured one."""
         return Archive(self.ledger, folder)
 
-    def mark_time(self) -> None:
+    def mark_time(self, *, serving: bool = False) -> None:
         """Store the time in the ledger; after a restart the clock starts no earlier than this."""
-        self.ledger.transact(self.clock.mark, at_micros=self.clock.now_micros())
+        self.ledger.transact(partial(self.clock.mark, serving=serving), at_micros=self.clock.now_micros())
 
     def tidy(self) -> None:
         """Delete stored responses and events, old files (metadata, manifests, quarantine), and files that crashes left.
@@ -131,7 +132,13 @@ class Notary(Pipeline):
             self.quarantine_retention.sweep()
 
     def start_work(self) -> None:
-        """Start the threads that run jobs and deliver events."""
+        """Give leases the time in which no Steward served. Start the threads that run jobs and deliver events."""
+        if self.clock.is_ready():
+            # Only one process serves an SQLite ledger. At PostgreSQL another Steward may serve, as its marks tell.
+            recent_micros = 0 if self.ledger.file is not None else _MAY_SERVE_SECONDS * 1_000_000
+            extend = partial(leases.extend, recent_micros=recent_micros)
+            self.ledger.transact(extend, at_micros=self.clock.now_micros())
+            self.mark_time(serving=True)
         self.jobs.start()
         for delivery in self.deliveries.values():
             delivery.start()
@@ -160,7 +167,6 @@ def open_notary(config: StewardConfig, *, wall: Clock = wall_micros, monotonic: 
         notary = assemble_notary(config, undo, wall=wall, monotonic=monotonic)
         with notary.ledger.read() as unit:
             restores.require_none_unfinished(unit)  # an interrupted restore must be finished first
-            interrupted = leases.list_live_at_last_use(unit)
         require_table_folders(notary.ledger, config.catalog)
         are_stored = require_shared_settings(notary.ledger, config)
         notary.recorder.check_at_start()
@@ -169,8 +175,6 @@ def open_notary(config: StewardConfig, *, wall: Clock = wall_micros, monotonic: 
         # A Steward whose clock jumped starts too, so that an operator can log in and confirm the time.
         if notary.clock.is_ready():
             notary.epochs.log_missing("logged at start, after an interruption")
-            extend = partial(leases.extend, found=interrupted)
-            notary.ledger.transact(extend, at_micros=notary.clock.now_micros())
             notary.mark_time()
         undo.pop_all()
         return notary

@@ -28,6 +28,7 @@ from pvdm.client import StewardClient
 from pvdm.client.table import TableClient
 from pvdm.durable.lease import has_ended, process_identity
 from pvdm.errors import ConflictError, PvdmError
+from pvdm.ledger.clock import last_served_micros
 from pvdm.ledger.work import leases
 from pvdm.model.role import Role
 from pvdm.model.states import AttemptState, WorkloadState
@@ -326,12 +327,60 @@ def test_a_live_lease_outlives_a_stop_of_the_steward_that_takes_longer_and_an_ex
         stand.notary.close()
         stand.time.pass_by(10 * MINUTE)
         stand.notary = opened(stand.config, stand.time)
+        stand.notary.start_work()
         leases = stand.notary.leases
         held = HeldLeaseRequest(run_id=FIRST, lease_number=1)
         stand.time.pass_by(50 * SECOND)
         renewed = leases.renew(grant, live, held)
         assert (renewed.lease_number, renewed.live) == (acquired.lease_number, True)
         assert refusal(lambda: leases.renew(grant, expired, held)) == (ConflictError, "lease_expired")
+
+
+def extend(line: Line, *, recent_micros: int = 0) -> int:
+    """Extend leases as a starting Steward does. Returns when the first lease of the workload expires."""
+    notary = line.notary
+    notary.ledger.transact(partial(leases.extend, recent_micros=recent_micros), at_micros=notary.clock.now_micros())
+    with notary.ledger.read() as unit:
+        found = leases.find_newest(unit, "run-1")
+    assert found is not None
+    return found.expires_micros
+
+
+def test_a_starting_steward_gives_a_lease_the_time_in_which_none_served(line: Line, producer: StewardClient) -> None:
+    expires = acquire(producer, FIRST).expires_at
+    line.served.stand.time.pass_by(50 * SECOND)
+    line.notary.mark_time(serving=True)
+    line.served.stand.time.pass_by(10 * MINUTE)
+    line.notary.mark_time()  # by a command
+    assert [extend(line), extend(line)] == [expires + 10 * MINUTE] * 2
+
+
+def test_a_service_stores_at_its_end_until_when_it_served(line: Line) -> None:
+    line.served.stand.time.pass_by(MINUTE)
+    line.served.server.stop()
+    now = line.notary.clock.now_micros()
+    line.notary.mark_time()  # by a command
+    with line.notary.ledger.read() as unit:
+        assert last_served_micros(unit) == now
+
+
+def test_a_starting_steward_extends_no_lease_while_another_may_serve(line: Line, producer: StewardClient) -> None:
+    expires = acquire(producer, FIRST).expires_at
+    line.served.stand.time.pass_by(2 * MINUTE)
+    assert extend(line, recent_micros=3 * MINUTE) == expires
+    line.served.stand.time.pass_by(MINUTE)
+    assert extend(line, recent_micros=3 * MINUTE) == expires + 3 * MINUTE
+
+
+def test_a_command_that_opens_the_ledger_extends_no_lease(tmp_path: Path) -> None:
+    with stand_at(tmp_path) as stand:
+        grant, workload_id = stand.grant(Role.PRODUCER, "sales"), stand.staging("dead").attempt.workload_id
+        stand.notary.leases.acquire(grant, workload_id, LeaseRequest(run_id=FIRST, runner="a run"))
+        for _ in range(2):
+            stand.time.pass_by(50 * SECOND)
+            stand.reopen()
+        taken = stand.notary.leases.acquire(grant, workload_id, LeaseRequest(run_id=OTHER, runner="another run"))
+        assert taken.lease_number == 2
 
 
 # Real processes
@@ -432,22 +481,3 @@ def test_the_command_names_the_run_that_works_and_takes_over_with_the_option(
         code, output = shop.command([*words, "--take-over"])
         assert code == 0, output
     assert "a run works on it" not in shop.command(["status", "--workload-id", "run-1" + table])[1]
-
-
-def test_a_starting_steward_does_not_extend_a_lease_that_another_steward_released_meanwhile(line: Line) -> None:
-    notary = line.notary
-    with line.client() as client:
-        client.open_workload("run-1", "sales.orders", {})
-        client.open_workload("run-2", "sales.orders", {})
-        held = client.acquire_lease("run-1", LeaseRequest(run_id=FIRST, runner="first", seconds=900))
-        client.acquire_lease("run-2", LeaseRequest(run_id=FIRST, runner="first", seconds=900))
-        with notary.ledger.read() as unit:
-            listed = leases.list_live_at_last_use(unit)  # the start reads this; then it checks its log
-        client.release_lease("run-1", FIRST, held.lease_number)
-        line.served.stand.time.pass_by(MINUTE)
-        notary.ledger.transact(partial(leases.extend, found=listed), at_micros=notary.clock.now_micros())
-        assert client.acquire_lease("run-1", LeaseRequest(run_id=OTHER, runner="other", seconds=60)).lease_number == 2
-    with notary.ledger.read() as unit:
-        extended = leases.find_newest(unit, "run-2")
-    assert extended is not None
-    assert extended.expires_micros == notary.clock.now_micros() + 900 * SECOND

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from pvdm.catalog.commit import Change
-from pvdm.errors import VerificationError
-from pvdm.ledger.record import restores
+from pvdm.errors import StateUnknownError, VerificationError
+from pvdm.ledger.record import receipts, restores
 from pvdm.model.role import Role
 from pvdm.model.statements.kind import StatementKind
 from pvdm.steward.restore.restore import RestoreResult
@@ -20,6 +20,7 @@ from tests.support.gate.approvals import SALES, Doc
 from tests.support.gate.protected_tables import contract, house_at
 from tests.support.ledger.databases import memory_folder
 from tests.support.steward import restore
+from tests.support.waiting import wait_for_jobs
 from tools.proof_kit import SECOND
 
 SNAPSHOTS_TO_KEEP = "history.expire.min-snapshots-to-keep"
@@ -101,6 +102,32 @@ def test_an_attempt_of_the_backup_is_committed_if_its_rows_are_visible(steward: 
     done = steward.lose_and_restore(accept_missing=True)
     assert (done.settled, done.abandoned) == ((attempt.attempt_id,), ())
     assert steward.house.rows() == [11, 13, 14, 15, 16]
+
+
+def test_a_publication_whose_receipt_is_lost_does_not_stop_other_work_after_a_restore(
+    steward: RestorableSteward,
+) -> None:
+    steward.house.open("three")
+    attempt = steward.house.proved("three", [(13, 3, "Ulm")], opened=False)
+    steward.recovery.back_up()
+    publish_day(steward.house, attempt, 3)
+    lost = steward.head()
+    steward.recovery.lose_envelope(steward.recovery.statements(StatementKind.RECEIPT)[-1].envelope)
+    publish(steward, "four", 4)
+    steward.lose_and_restore(accept_missing=True)
+    notary, table_uuid = steward.house.notary, steward.house.table_state().row.table_uuid
+    notary.start_work()
+    try:
+        assert wait_for_jobs(notary.jobs, 30)
+        assert notary.jobs.list_jobs() == []
+    finally:
+        notary.stop_work()
+    with notary.ledger.read() as unit:
+        receipts.require_receipts(unit, table_uuid, {lost})  # it may expire, and its lineage event may be sent
+    with pytest.raises(StateUnknownError) as caught:  # asked for, it says so
+        steward.house.publishing().publish("three", [attempt.attempt_id])
+    assert caught.value.reason == "receipt_not_signed"
+    assert not steward.audit().holds
 
 
 def test_a_publication_without_proof_and_receipt_is_lost_with_all_later_ones(steward: RestorableSteward) -> None:

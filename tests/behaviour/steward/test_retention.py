@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import sqlite3
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,11 +16,13 @@ from pvdm.lake.vault import VaultKind
 from pvdm.ledger.record import events, proofs
 from pvdm.model.role import Role
 from pvdm.model.states import AttemptState
+from pvdm.steward.access import STEWARD_GRANT
 from pvdm.steward.config.steward import RetentionConfig, load_config
 from tests.support.for_each import for_each
+from tests.support.steward import restore
 from tests.support.steward.leases import open_attempt
 from tests.support.steward.pipeline import REASON, ROWS, Line, line_at
-from tests.support.waiting import wait_for_jobs
+from tests.support.waiting import eventually, wait_for_jobs
 
 DAY = 86_400 * 1_000_000
 DAYS = 30
@@ -104,6 +108,34 @@ def test_tidying_removes_what_was_kept_for_long_enough(line: Line) -> None:
         line.served.stand.time.pass_by(DAY)
     line.notary.tidy()
     assert quarantined(line, failed) == 0
+
+
+def test_files_of_an_attempt_that_failed_after_the_backup_of_a_restored_ledger_can_be_removed(tmp_path: Path) -> None:
+    archive = tmp_path / "archive"
+    with line_at(tmp_path, changed=lambda config: replace(config, archive=archive)) as line:
+        line.protect()
+        recovery = restore.Scene(line.served.stand)
+        with line.client() as client:
+            client.open_workload("run-1", "sales.orders", {})
+            attempt = open_attempt(client, "run-1", "all", REASON)
+            recovery.backup.touch(mode=0o600)
+            with contextlib.closing(sqlite3.connect(recovery.ledger)) as database:
+                database.execute("VACUUM INTO ?", [str(recovery.backup)])
+            line.stage(client, attempt, ROWS[:2])
+            client.staged(attempt.attempt_id)
+            client.await_attempt(attempt.attempt_id, seconds=30)
+            assert wait_for_jobs(line.notary.jobs, 30)
+        line.served.server.stop()
+        recovery.lose_the_database()
+        recovery.restore()
+        recovery.start().start_work()
+        assert eventually(lambda: bool(line.notary.quarantine.list_page(STEWARD_GRANT)))
+        (listed,) = line.notary.quarantine.list_page(STEWARD_GRANT)
+        assert (listed.attempt_id, listed.workload_id, listed.files) == (attempt.attempt_id, "run-1", 1)
+        days = line.notary.config.retention.quarantine_days
+        assert (sweep_after(line, days - 1), quarantined(line, attempt.attempt_id)) == (0, 1)
+        assert (sweep_after(line, 1), quarantined(line, attempt.attempt_id)) == (1, 0)
+        assert line.notary.quarantine.list_page(STEWARD_GRANT) == []
 
 
 CONFIG = """

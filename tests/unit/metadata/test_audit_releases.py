@@ -8,9 +8,13 @@ from typing import Any
 
 import pytest
 
+from pvdm.metadata.audit.evidence import LoggedStatement
 from pvdm.model.statements.claim_release import ClaimRelease
+from pvdm.model.statements.core import ProofCore
 from pvdm.model.statements.kind import StatementKind
 from pvdm.model.statements.table import TableRef
+from pvdm.model.statements.verdict import FailureClass, Verdict
+from pvdm.trust.envelope import parse_envelope
 from pvdm.trust.verify import sign_statement
 from tests.support.audit.crafted_history import TABLE, History, change_statements, codes
 from tools.proof_kit import SIGNERS, fixed
@@ -64,11 +68,42 @@ def test_a_release_of_a_receipt_is_listed_and_is_no_finding(case: Released) -> N
 
 
 def test_a_release_of_a_proof_without_a_receipt_is_listed_and_is_no_finding(case: Released) -> None:
-    core = case.history.core([case.history.data_file("second")])
-    proof_id = case.history.prove(core)
-    release = replace(case.release(), receipt_id=None, proof_ids=(proof_id,), workload_id=core.attempt.workload_id)
-    case.history.say(release, "operator-tom")
+    proof_id = release_second(case, case.history.core([case.history.data_file("second")]))
     assert case.audit_codes(released=(proof_id,)) == set()
+
+
+def release_second(case: Released, core: ProofCore, *, signer: str = "notary-a") -> str:
+    """Release the claim of a second publication, which has this proof and no receipt. Returns the proof's id."""
+    proof_id = case.history.prove(core, signer)
+    release = case.release(receipt_id=None, proof_ids=(proof_id,), workload_id=core.attempt.workload_id)
+    case.history.say(release, "operator-tom")
+    return proof_id
+
+
+def test_a_release_of_a_proof_that_no_notary_signed_is_found(case: Released) -> None:
+    proof_id = release_second(case, case.history.core([case.history.data_file("second")]), signer="rogue")
+    assert case.audit_codes(released=(proof_id,)) == {"key_unknown", "audit_release_missing"}
+
+
+def test_a_release_of_a_proof_that_is_not_in_the_log_is_found(case: Released) -> None:
+    proof_id = release_second(case, case.history.core([case.history.data_file("second")]))
+
+    def change(each: LoggedStatement) -> LoggedStatement:
+        return replace(each, hashes=()) if parse_envelope(each.envelope).payload_sha256 == proof_id else each
+
+    evidence = change_statements(replace(case.history.evidence(), released_claims=(proof_id,)), change)
+    assert codes(case.history.audit(evidence=evidence)) == {"inclusion_length", "audit_release_missing"}
+
+
+def test_a_release_of_a_fail_without_a_receipt_is_found(case: Released) -> None:
+    passed = case.history.core([case.history.data_file("second")])
+    proof_id = release_second(case, replace(passed, verdict=Verdict.failed(FailureClass.MISSING)))
+    assert case.audit_codes(released=(proof_id,)) == {"verdict_not_pass", "audit_release_missing"}
+
+
+def test_a_release_without_a_receipt_of_a_proof_that_has_one_is_found(case: Released) -> None:
+    case.history.say(case.release(receipt_id=None), "operator-tom")
+    assert case.audit_codes(released=(case.proof_id,)) == {"audit_release_wrong_publication", "audit_release_missing"}
 
 
 def test_a_released_claim_without_a_release_is_found(case: Released) -> None:
@@ -89,7 +124,7 @@ WRONG_FACTS: dict[str, tuple[dict[str, Any], str]] = {
     "an unknown receipt": ({"receipt_id": fixed("other receipt")}, "audit_release_wrong_publication"),
     "an unknown proof": (
         {"receipt_id": None, "proof_ids": (fixed("other proof"),)},
-        "audit_release_wrong_publication",
+        "audit_proof_missing",
     ),
 }
 

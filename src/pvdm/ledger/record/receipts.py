@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
-from typing import Final
+from typing import Any, Final
 
-from sqlalchemy import select
+from sqlalchemy import Select, exists, select
 
 from pvdm.errors import Code
 from pvdm.ledger import ids
 from pvdm.ledger.connection import Row, record_from, record_if_found
-from pvdm.ledger.record import statements
+from pvdm.ledger.record import events, statements
+from pvdm.ledger.schema.record import events as event_table
 from pvdm.ledger.schema.record import receipts
 from pvdm.ledger.schema.record import statements as statement_table
 from pvdm.ledger.schema.work import published, workloads
@@ -19,6 +20,7 @@ from pvdm.ledger.unit import Unit, select_page
 from pvdm.model.statements.kind import StatementKind
 
 _PUBLISHED: Final = published.join(workloads, workloads.c.workload_id == published.c.workload_id)
+_RECEIPT_LOST: Final = "receipt_lost"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,25 +84,39 @@ class Publication:
     nonces: tuple[str, ...]
 
 
+def note_lost(unit: Unit, table_uuid: str, snapshot_id: str, proof_id: str) -> None:
+    """Note that this publication gets no receipt: a restore found its proof, but not what its receipt stated."""
+    events.note(unit, _RECEIPT_LOST, "published", f"{table_uuid}/{snapshot_id}", {"proof_id": proof_id})
+
+
 def list_missing(unit: Unit, *, since_micros: int = 0) -> list[Publication]:
-    """Every publication since that time that has no receipt yet, oldest first."""
-    same_table = receipts.c.table_uuid == workloads.c.table_uuid
-    same_snapshot = same_table & (receipts.c.snapshot_id == published.c.snapshot_id)
-    wanted = select(published, workloads.c.table_uuid).select_from(_PUBLISHED.outerjoin(receipts, same_snapshot))
-    wanted = wanted.where(receipts.c.receipt_id.is_(None), published.c.at_micros >= since_micros)
+    """Every publication since that time whose receipt is still to be made, oldest first."""
+    wanted = _select_missing().where(published.c.at_micros >= since_micros)
     order = (published.c.at_micros, published.c.snapshot_id, published.c.nonce)
     return _group_publications(unit.rows(wanted.order_by(*order)))
 
 
 def find_without_receipt(unit: Unit, table_uuid: str, snapshot_ids: Collection[int]) -> set[int]:
-    """The ids among `snapshot_ids` that were published to the table and have no receipt yet."""
+    """The ids among `snapshot_ids` that were published to the table and whose receipts are still to be made."""
     texts = sorted(str(each) for each in snapshot_ids)
     of_table = select(receipts.c.snapshot_id).where(receipts.c.table_uuid == table_uuid)
     missing = set(texts) - {row["snapshot_id"] for row in unit.rows_with(of_table, receipts.c.snapshot_id, texts)}
     if not missing:
         return set()
-    all_published = select(published.c.snapshot_id).select_from(_PUBLISHED).where(workloads.c.table_uuid == table_uuid)
-    return {int(row["snapshot_id"]) for row in unit.rows(all_published) if row["snapshot_id"] in missing}
+    rows = unit.rows(_select_missing().where(workloads.c.table_uuid == table_uuid))
+    return {int(row["snapshot_id"]) for row in rows if row["snapshot_id"] in missing}
+
+
+def _select_missing() -> Select[Any]:
+    """The chunks that were published without a receipt, except those whose receipt cannot be made (`note_lost`)."""
+    same_table = receipts.c.table_uuid == workloads.c.table_uuid
+    same_snapshot = same_table & (receipts.c.snapshot_id == published.c.snapshot_id)
+    key = workloads.c.table_uuid + "/" + published.c.snapshot_id
+    is_lost = exists().where(
+        event_table.c.subject == "published", event_table.c.row_key == key, event_table.c.kind == _RECEIPT_LOST
+    )
+    wanted = select(published, workloads.c.table_uuid).select_from(_PUBLISHED.outerjoin(receipts, same_snapshot))
+    return wanted.where(receipts.c.receipt_id.is_(None), ~is_lost)
 
 
 def require_receipts(unit: Unit, table_uuid: str, snapshot_ids: Collection[int]) -> None:

@@ -16,7 +16,7 @@ from pvdm.ledger.schema.work import attempts as attempts_table
 from pvdm.ledger.unit import Unit, where_given
 from pvdm.ledger.work import attempts
 from pvdm.ledger.work.attempts import Attempt
-from pvdm.model.states import ATTEMPT, AttemptState
+from pvdm.model.states import ATTEMPT
 
 PENDING_PAGE_MAX_ROWS: Final = 1_000
 QUARANTINE_PAGE_MAX_ROWS: Final = 100
@@ -68,13 +68,13 @@ class Removal:
 
 
 def page_quarantined(
-    unit: Unit, *, domain: str | None, table_uuid: str | None, after: str | None, returned: Collection[str]
+    unit: Unit, *, domain: str | None, table_uuid: str | None, after: str | None, unexpected: Collection[str]
 ) -> list[Attempt]:
     """Attempts whose files are in quarantine, oldest first, after the attempt `after`; of one domain, or of all.
 
-    `returned` are attempts whose files were all removed, but which have files in quarantine again.
+    `unexpected` are attempts of `find_unexpected` that have files in quarantine.
     """
-    wanted = _select_quarantined(returned)
+    wanted = _select_quarantined(unexpected)
     wanted = where_given(wanted, (workloads.c.domain, domain), (workloads.c.table_uuid, table_uuid))
     if after is not None:
         last = attempts.get(unit, after)
@@ -117,11 +117,15 @@ def _removal_facts(removal: Removal) -> dict[str, str | int]:
     }
 
 
-def find_removed_attempts(unit: Unit, attempt_ids: Sequence[str]) -> list[str]:
-    """The ids among `attempt_ids` of attempts whose quarantined files were all removed."""
-    c = quarantine_removals.c
-    rows = unit.rows_with(select(c.attempt_id).where(c.done == 1), c.attempt_id, attempt_ids)
-    return [row["attempt_id"] for row in rows]
+def find_unexpected(unit: Unit, attempt_ids: Sequence[str]) -> list[str]:
+    """The ids among `attempt_ids` of cleaned-up attempts without files in quarantine, as far as the ledger knows.
+
+    All files were removed, or none were put there. After a restore a ledger may not know that an attempt failed.
+    """
+    attempt_id, removal = disposals.c.attempt_id, quarantine_removals.c
+    wanted = select(attempt_id).outerjoin(quarantine_removals, removal.attempt_id == attempt_id)
+    wanted = wanted.where((removal.done == 1) | (disposals.c.outcome != DisposalOutcome.QUARANTINED))
+    return [row["attempt_id"] for row in unit.rows_with(wanted, attempt_id, attempt_ids)]
 
 
 def find_unknown_attempts(unit: Unit, attempt_ids: Sequence[str]) -> list[str]:
@@ -137,17 +141,16 @@ def end_removal(unit: Unit, attempt_id: str) -> None:
     unit.execute(wanted.where(quarantine_removals.c.done == 0).values(done=1, at_micros=unit.at_micros))
 
 
-def _select_quarantined(returned: Collection[str] = ()) -> Select[Any]:
-    """Failed attempts with quarantined files that were not all removed, or whose files came back (`returned`)."""
+def _select_quarantined(unexpected: Collection[str] = ()) -> Select[Any]:
+    """Failed attempts with quarantined files that were not all removed, and the `unexpected` ones."""
     attempt_id, done = attempts_table.c.attempt_id, quarantine_removals.c.done
+    is_quarantined = disposals.c.outcome == DisposalOutcome.QUARANTINED
     return (
         select(attempts_table)
         .join(workloads, workloads.c.workload_id == attempts_table.c.workload_id)
         .join(disposals, disposals.c.attempt_id == attempt_id)
         .outerjoin(quarantine_removals, quarantine_removals.c.attempt_id == attempt_id)
-        .where(attempts_table.c.state == AttemptState.VERIFICATION_FAILED)
-        .where(disposals.c.outcome == DisposalOutcome.QUARANTINED)
-        .where(or_(done.is_(None), done == 0, attempt_id.in_(returned)))
+        .where(or_(is_quarantined & or_(done.is_(None), done == 0), attempt_id.in_(unexpected)))
     )
 
 

@@ -9,7 +9,7 @@ from typing import Final
 from sqlalchemy import func, select
 
 from pvdm.errors import Code, PvdmError
-from pvdm.ledger import ids
+from pvdm.ledger import clock, ids
 from pvdm.ledger.connection import record_from, record_if_found
 from pvdm.ledger.record import events
 from pvdm.ledger.schema.work import leases
@@ -162,25 +162,21 @@ def require_newest(unit: Unit, workload_id: str, lease_number: int) -> None:
         raise _lost_error(newest, lease_number)
 
 
-def list_live_at_last_use(unit: Unit) -> list[Lease]:
-    """The leases that were live when a Steward last wrote into the ledger. A start reads them before it writes."""
-    last_renewal: int | None = unit.execute(select(func.max(leases.c.at_micros))).scalar_one()
-    last_used = max(events.high_water_micros(unit) or 0, last_renewal or 0)
-    return unit.records(Lease, select(leases).where(leases.c.expires_micros > last_used))
+def extend(unit: Unit, *, recent_micros: int = 0) -> None:
+    """Give the leases that were live when a Steward last served the time since then, when no run could renew them.
 
-
-def extend(unit: Unit, found: Sequence[Lease]) -> None:
-    """Give these leases their full time again: their runs could not renew them while no Steward served the ledger.
-
-    A lease that has changed since it was read stays as it is: another Steward serves the ledger, and may have renewed
-    or released it, or given a newer one.
+    Nothing is extended if a Steward served within the last `recent_micros`, since that one may still serve.
     """
-    for each in found:
+    last_renewal: int | None = unit.execute(select(func.max(leases.c.at_micros))).scalar_one()
+    served = max(clock.last_served_micros(unit), last_renewal or 0)
+    absence = unit.at_micros - served
+    if absence < recent_micros:
+        return
+    for each in unit.records(Lease, select(leases).where(leases.c.expires_micros > served)):
         unit.lock_name(f"workload {each.workload_id}")
-        if find_newest(unit, each.workload_id) != each:
+        if find_newest(unit, each.workload_id) != each:  # it has changed: another Steward has started meanwhile
             continue
-        deadline = deadlines.find(unit, each.workload_id)
-        expires = max(each.expires_micros, unit.at_micros + each.seconds * MICROS_PER_SECOND)
+        deadline, expires = deadlines.find(unit, each.workload_id), each.expires_micros + absence
         _set_expiry(unit, each, expires if deadline is None else min(expires, deadline.deadline_micros))
 
 

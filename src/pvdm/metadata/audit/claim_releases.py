@@ -8,8 +8,10 @@ from pvdm.metadata.audit.evidence import Evidence
 from pvdm.metadata.audit.report import Notes, ReleaseEntry
 from pvdm.metadata.audit.statements import Statements, UnverifiedStatement
 from pvdm.model.statements.claim_release import ClaimRelease
+from pvdm.model.statements.core import ProofCore
 from pvdm.model.statements.receipt import Receipt
 from pvdm.trust.refusal import refused, require_equal
+from pvdm.trust.verify import require_pass
 
 
 def read_releases(evidence: Evidence, statements: Statements, notes: Notes) -> tuple[ReleaseEntry, ...]:
@@ -36,17 +38,26 @@ def require_release_table(release: ClaimRelease, evidence: Evidence) -> None:
 
 def require_release_publication(release: ClaimRelease, receipts: Mapping[str, Receipt], statements: Statements) -> None:
     """The release names table, workload and proofs of a receipt in the evidence, or of a proof without a receipt."""
-    facts: tuple[str, ...] | None = None
+    facts: tuple[str, ...]
     if release.receipt_id is None:
-        core = statements.find_core(release.publication_id)
-        if core is not None:
-            facts = (core.target.table.uuid, core.attempt.workload_id, release.publication_id)
+        core = require_unreceipted_pass(release.publication_id, receipts, statements)
+        facts = (core.target.table.uuid, core.attempt.workload_id, release.publication_id)
     elif (receipt := receipts.get(release.receipt_id)) is not None:
         facts = (receipt.table.uuid, receipt.workload_id, *receipt.proof_ids)
-    if facts is None:
-        raise refused("audit_release_wrong_publication", f"statement {release.publication_id}", "none")
+    else:
+        raise refused("audit_release_wrong_publication", f"receipt {release.receipt_id}", "none")
     got = (release.table.uuid, release.workload_id, *release.proof_ids)
     require_equal("audit_release_wrong_publication", ", ".join(facts), ", ".join(got))
+
+
+def require_unreceipted_pass(proof_id: str, receipts: Mapping[str, Receipt], statements: Statements) -> ProofCore:
+    """The proof is valid and a PASS, and no receipt names it. A restore takes no FAIL for a publication."""
+    named_by = next((receipt_id for receipt_id, each in receipts.items() if proof_id in each.proof_ids), None)
+    if named_by is not None:
+        raise refused("audit_release_wrong_publication", f"receipt {named_by}, which names the proof", "no receipt")
+    proof = statements.verify_proof(proof_id)
+    require_pass(proof)
+    return proof.core
 
 
 def require_release(publication_id: str, known: Collection[str]) -> None:

@@ -11,7 +11,7 @@ from pvdm.metadata.audit.evidence import AUDIT_STATEMENTS_MAX, Evidence, LoggedS
 from pvdm.metadata.audit.report import Notes
 from pvdm.model.statements.break_glass import BreakGlass
 from pvdm.model.statements.claim_release import ClaimRelease
-from pvdm.model.statements.core import AddedFile, ProofCore
+from pvdm.model.statements.core import AddedFile
 from pvdm.model.statements.kind import StatementKind
 from pvdm.model.statements.migration import Migration, Protection
 from pvdm.model.statements.proof import Proof
@@ -148,10 +148,10 @@ class Statements:
             groups.setdefault(read_unchecked(logged.envelope, Proof).core.to_bytes(), []).append(logged)
         return tuple(self._verify_chunk(group) for group in groups.values())
 
-    def find_core(self, proof_id: str) -> ProofCore | None:
-        """The core of the proof of this id, unverified; or None."""
-        logged = self._proofs.get(proof_id)
-        return None if logged is None else read_unchecked(logged.envelope, Proof).core
+    def verify_proof(self, proof_id: str) -> VerifiedProof:
+        """The one proof of this id, verified as of its log entry. No threshold applies: it is one notary's proof."""
+        logged = self._find(self._proofs, proof_id, "audit_proof_missing")
+        return require_agreed([verify_statement(logged.envelope, self._root, Proof, now=logged.logged_at)], 1)
 
     def _find(self, known: Mapping[str, LoggedStatement], statement_id: str, code: str) -> LoggedStatement:
         found = known.get(statement_id)
@@ -174,9 +174,7 @@ class Statements:
         It names one notary's FAIL proof, and the evidence has no other proof of this FAIL, so no threshold applies.
         """
         found = self._find(self._overrides, override_id, "audit_override_missing")
-        fail_proof_id = read_unchecked(found.envelope, BreakGlass).fail_proof_id
-        logged = self._find(self._proofs, fail_proof_id, "audit_proof_missing")
-        failed = require_agreed([verify_statement(logged.envelope, self._root, Proof, now=logged.logged_at)], 1)
+        failed = self.verify_proof(read_unchecked(found.envelope, BreakGlass).fail_proof_id)
         verified = verify_override(found.envelope, self._root, failed=failed, now=found.logged_at, used=lambda _: False)
         return verified, found.index
 

@@ -48,14 +48,14 @@ class QuarantineFiles:
         """
         refuse_attempt_token(grant)
         only_uuid = None if table is None else load_row(self._catalog, grant, table).table_uuid
-        returned = self._find_returned(only_uuid)  # attempts whose removed files are in quarantine again
+        unexpected = self._find_unexpected(only_uuid)
         with self._ledger.read() as unit:
             # If the page before ended with an unknown attempt, only unknown ones are left.
             after_unknown = None if after is None or attempts.find(unit, after) is not None else after
             found: list[Attempt] = []
             if after_unknown is None:
                 found = disposals.page_quarantined(
-                    unit, domain=visible_domain(grant), table_uuid=only_uuid, after=after, returned=returned
+                    unit, domain=visible_domain(grant), table_uuid=only_uuid, after=after, unexpected=unexpected
                 )
             with_facts = [(each, *_read_facts(unit, each)) for each in found]
         views = [
@@ -82,34 +82,37 @@ class QuarantineFiles:
         listed = self._list_unknown(grant, None) if unknown_ids else []
         unknown = {each.attempt_id: each for each in listed if each.attempt_id in unknown_ids}
         known = [each for each in attempt_ids if each not in unknown]
-        returned = {attempt_id: self._is_returned(attempt_id) for attempt_id in known}
+        unexpected = {attempt_id: self._is_unexpected(attempt_id) for attempt_id in known}
         with self._ledger.read() as unit:
             for attempt_id in known:
-                _require_removable(unit, grant, attempt_id, returned=returned[attempt_id])
+                _require_removable(unit, grant, attempt_id, unexpected=unexpected[attempt_id])
         removed = [
-            self._remove_known(grant, attempt_id, reason, returned=is_returned)
-            for attempt_id, is_returned in returned.items()
+            self._remove_known(grant, attempt_id, reason, unexpected=is_unexpected)
+            for attempt_id, is_unexpected in unexpected.items()
         ]
         return [*removed, *(self._remove_unknown(grant, each, reason) for each in unknown.values())]
 
-    def _is_returned(self, attempt_id: str) -> bool:
-        """Whether files are in quarantine again: a delayed clean-up may have written them after their removal."""
+    def _is_unexpected(self, attempt_id: str) -> bool:
+        """Whether there are files in quarantine that the ledger does not expect there.
+
+        A delayed clean-up may have written them after their removal; or the ledger was restored, and its backup is from
+        before the attempt failed.
+        """
         with self._ledger.read() as unit:
-            removal = disposals.find_removal(unit, attempt_id)
-            if removal is None or not removal.done:
+            if not disposals.find_unexpected(unit, [attempt_id]):
                 return False
             uuid = workloads.get(unit, attempts.get(unit, attempt_id).workload_id).opening.table_uuid
         return bool(self._list_files(uuid, attempt_id))
 
-    def _find_returned(self, table_uuid: str | None) -> list[str]:
-        """The attempts whose removed files are in quarantine again, of one table or of all."""
+    def _find_unexpected(self, table_uuid: str | None) -> list[str]:
+        """The attempts with such unexpected files, of one table or of all."""
         uuids = self._vault.tables() if table_uuid is None else [table_uuid]
         folders = [name for uuid in uuids for name in self._vault.folders(uuid, VaultKind.QUARANTINE)]
         with self._ledger.read() as unit:
-            removed = disposals.find_removed_attempts(unit, folders)
-        return [each for each in removed if self._is_returned(each)]
+            unexpected = disposals.find_unexpected(unit, folders)
+        return [each for each in unexpected if self._is_unexpected(each)]
 
-    def _remove_known(self, grant: Grant, attempt_id: str, reason: str, *, returned: bool) -> Removal:
+    def _remove_known(self, grant: Grant, attempt_id: str, reason: str, *, unexpected: bool) -> Removal:
         with self._ledger.read() as unit:
             attempt = attempts.get(unit, attempt_id)
             uuid = workloads.get(unit, attempt.workload_id).opening.table_uuid
@@ -120,8 +123,9 @@ class QuarantineFiles:
 
         def begin(unit: Unit) -> Removal:
             # Checked again in this transaction: files that cannot be published now cannot be published later either.
-            _require_removable(unit, grant, attempt_id, returned=returned)
-            if returned:
+            _require_removable(unit, grant, attempt_id, unexpected=unexpected)
+            earlier = disposals.find_removal(unit, attempt_id)
+            if earlier is not None and earlier.done:  # its files are there again
                 return disposals.add_removal_event(unit, removal, known=True)
             return disposals.begin_removal(unit, removal)
 
@@ -269,13 +273,13 @@ def _why_undecided(unit: Unit, attempt: Attempt) -> str | None:
     return f"workload {attempt.workload_id} is open, and this chunk of it is not published"
 
 
-def _require_removable(unit: Unit, grant: Grant, attempt_id: str, *, returned: bool) -> None:
-    """Refuse to remove files that may still be published; `returned`: they were removed, and are there again."""
+def _require_removable(unit: Unit, grant: Grant, attempt_id: str, *, unexpected: bool) -> None:
+    """Refuse to remove files that may still be published, or that are neither listed nor `unexpected`."""
     attempt = attempts.get(unit, attempt_id)
     require_domain(grant, workloads.get(unit, attempt.workload_id).opening.domain)
     if attempt.state in ATTEMPT.live():
         raise Code.QUARANTINE_ATTEMPT_LIVE(got=attempt.state, attempt_id=attempt_id)
-    if not returned and not disposals.is_in_quarantine(unit, attempt_id):
+    if not unexpected and not disposals.is_in_quarantine(unit, attempt_id):
         raise Code.RECORD_UNKNOWN(reason="quarantine_unknown", got=attempt_id)
     undecided = _why_undecided(unit, attempt)
     if undecided is not None:

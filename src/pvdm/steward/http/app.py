@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from functools import cache
+from contextlib import asynccontextmanager, suppress
+from functools import cache, partial
 from typing import Any, Final, NoReturn
 
 from anyio.to_thread import current_default_thread_limiter, run_sync
@@ -70,9 +70,10 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     notary: Notary = app.state.notary
     _warn_of_clock(notary)
     notary.start_work()
+    mark_time = partial(notary.mark_time, serving=True)
     repeated = [
         # The next start compares the clock with the last mark, to find out whether the clock was set back.
-        _run_repeatedly(notary.mark_time, MARK_SECONDS, "time_not_marked", wait=MARK_SECONDS),
+        _run_repeatedly(mark_time, MARK_SECONDS, "time_not_marked", wait=MARK_SECONDS),
         _run_repeatedly(notary.tidy, TIDY_SECONDS, "not_tidied", wait=TIDY_SECONDS),
         # The metrics report the last count.
         _run_repeatedly(notary.usage.count, VAULT_COUNT_SECONDS, "vault_not_counted"),
@@ -87,6 +88,8 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         for task in tasks:
             task.cancel()
         await run_sync(notary.stop_work)
+        with suppress(PvdmError):
+            await run_sync(mark_time)
 
 
 def _warn_of_clock(notary: Notary) -> None:

@@ -168,9 +168,13 @@ class Publishing:
         """The result of a committed publication. If it has no receipt, the gate's checks 14 and 15 make one."""
         table_uuid, snapshot_id = publication.table_uuid, publication.snapshot_id
         with self.ledger.read() as unit:
-            event = events.history(unit, PUBLISHED, f"{table_uuid}/{snapshot_id}", count=1)[0]
+            event = events.find_newest(unit, PUBLISHED, PUBLISHED, f"{table_uuid}/{snapshot_id}")
             proof_ids = [proof.proof_id for nonce in publication.nonces for proof in proofs.list_by_nonce(unit, nonce)]
             receipt = receipts.find_by_snapshot(unit, table_uuid, snapshot_id)
+        if event is None:
+            raise Code.RECEIPT_NOT_SIGNED(
+                "the ledger does not have what a receipt states", got=f"snapshot {snapshot_id}"
+            )
         published = PublishedSnapshot.from_facts(
             dict(event.new or {}), proof_ids=tuple(sorted(proof_ids)), published_at=publication.published_micros
         )

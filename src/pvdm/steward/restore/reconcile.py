@@ -178,6 +178,8 @@ def _apply_receipts(
     for shown in pointers.unreceipted:
         proved, workload_id = {shown.proof_id: shown.core}, shown.core.attempt.workload_id
         apply(shown.proof_id, workload_id, shown.table, shown.snapshot_id, proved)
+        if shown.certain:
+            receipts.note_lost(unit, shown.table.uuid, shown.snapshot_id, shown.proof_id)
     for doubted in pointers.doubted:
         receipt, receipt_id = doubted.receipt, doubted.receipt_id
         restores.put_lost_claim(unit, receipt_id, receipt.workload_id, target=receipt.table.uuid)
