@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pvdm.errors import Code
+from pvdm.errors import Code, UnavailableError
 from pvdm.ledger import Ledger, Unit
 from pvdm.ledger.record import outbox
 from pvdm.ledger.record.outbox import Channel, OutboxEvent, event_id_of
@@ -25,6 +25,7 @@ from pvdm.steward.delivery.delivery import Delivery, DeliveryError
 from pvdm.steward.notary import Notary
 from pvdm.steward.work.opened import contract_of
 from tests.behaviour.steward.test_alerts import add, alerting, fail, write_secret
+from tests.support import fault
 from tests.support.for_each import for_each
 from tests.support.servers.webhook import Webhook, webhook
 from tests.support.steward.http import Served, served
@@ -227,6 +228,46 @@ def test_a_ledger_that_is_not_available_is_no_problem_of_the_event(steward: Serv
         sender.deliver_due()
     with notary.ledger.read() as unit:
         assert outbox.find_pending(unit, Channel.ALERTS) == outbox.Pending(1, notary.clock.now_micros(), None)
+
+
+def test_an_event_is_sent_once_while_the_ledger_can_be_read_but_not_written(steward: Served) -> None:
+    notary, error = steward.stand.notary, None
+    sent = list[str]()
+
+    def send(event: OutboxEvent) -> None:
+        sent.append(event.event_id)
+        if error is not None:
+            raise error
+
+    sender = Delivery(notary.ledger, notary.clock, Channel.ALERTS, send)
+    for error in (None, DeliveryError("refused"), KeyError("step")):
+        sent.clear()
+        for number in range(2):
+            add(notary, f"{error!r} {number}")
+        with fault.armed("ledger.before_commit", fault.Raise(Code.LEDGER_UNAVAILABLE())):
+            for _ in range(3):
+                with pytest.raises(UnavailableError):
+                    sender.deliver_due()
+                assert len(sent) == 1
+        assert sender.deliver_due() == (2 if error is None else 0)
+        assert len(sent) == len(set(sent)) == 2
+        assert waiting(notary) == []  # delivered, or due later
+
+
+def test_the_pauses_grow_while_the_ledger_fails(steward: Served) -> None:
+    notary, pauses = steward.stand.notary, list[float]()
+
+    class Stopping(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            pauses.append(timeout or 0.0)
+            return len(pauses) == 9
+
+    add(notary, "one")
+    sender = Delivery(notary.ledger, notary.clock, Channel.ALERTS, failing_for("two", [], KeyError()))
+    sender._stopping = Stopping()
+    with fault.armed("ledger.before_commit", fault.Raise(Code.LEDGER_UNAVAILABLE())):
+        sender._work()
+    assert pauses == [2, 4, 8, 16, 32, 64, 64, 64, 64]
 
 
 def test_a_webhook_that_sends_its_answer_slowly_holds_the_delivery_no_longer_than_the_timeout(tmp_path: Path) -> None:
