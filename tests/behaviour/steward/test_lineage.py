@@ -27,6 +27,7 @@ from pvdm.steward.config.steward import StewardConfig
 from pvdm.steward.delivery import delivery, openlineage
 from pvdm.steward.delivery.delivery import DeliveryError
 from pvdm.steward.delivery.openlineage import PublicationRunFacet
+from tests.support import fault
 from tests.support.for_each import for_each
 from tests.support.servers.webhook import Webhook, webhook
 from tests.support.steward.leases import open_attempt
@@ -299,3 +300,33 @@ def test_steps_without_a_place_in_the_outbox_cost_one_transaction_and_are_stored
     monkeypatch.setattr(outbox, "OUTBOX_PENDING_MAX", 100)
     line.notary.deliveries[Channel.LINEAGE].start()
     assert lineage.steps() == ["START"] * 8
+
+
+def test_steps_whose_transaction_fails_are_stored_by_the_next_look(lineage: Lineage) -> None:
+    lineage.line.protect()
+    with lineage.line.client() as client, lineage.line.client(Role.OPERATOR) as operator:
+        client.open_workload("run-1", "sales.orders", {})
+        client.open_workload("run-2", "sales.orders", {})
+        operator.abandon_workload("run-2", "given up")
+    [watch] = lineage.line.notary.watches
+    with fault.armed("ledger.before_commit", fault.Raise(Code.LEDGER_UNAVAILABLE())), pytest.raises(PvdmError):
+        watch.look()
+    assert sorted(lineage.steps()) == ["ABORT", "START", "START"]
+
+
+def test_a_step_without_a_place_is_stored_later_although_newer_workloads_were_read(
+    lineage: Lineage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line = lineage.line
+    line.protect()
+    line.notary.deliveries[Channel.LINEAGE].stop(10)
+    monkeypatch.setattr(outbox, "OUTBOX_PENDING_MAX", 2)  # of which one domain gets one place
+    [watch] = line.notary.watches
+    with line.client() as client:
+        for number in range(4):
+            client.open_workload(f"run-{number}", "sales.orders", {})
+            watch.look()
+            line.served.stand.time.pass_by(2 * 3_600_000_000)
+    monkeypatch.setattr(outbox, "OUTBOX_PENDING_MAX", 100)
+    line.notary.deliveries[Channel.LINEAGE].start()
+    assert lineage.steps() == ["START"] * 4
