@@ -11,9 +11,11 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+import requests
 from openlineage.client import event_v2
 from openlineage.client.facet_v2 import RunFacet
 from openlineage.client.serde import Serde
+from openlineage.client.transport import Transport
 
 from pvdm.client import StewardClient
 from pvdm.errors import Code, PvdmError
@@ -45,9 +47,13 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 def sending(folder: Path, transport: dict[str, Any]) -> Callable[[StewardConfig], StewardConfig]:
     """A configuration whose events go to this transport of the library."""
     path = folder / "openlineage.yml"
+    write_transport(path, transport)
+    return lambda config: replace(config, lineage=LineageConfig(path, None))
+
+
+def write_transport(path: Path, transport: dict[str, Any]) -> None:
     path.write_text(json.dumps({"transport": transport}))
     path.chmod(0o600)
-    return lambda config: replace(config, lineage=LineageConfig(path, None))
 
 
 @dataclass
@@ -230,6 +236,58 @@ def test_an_event_that_the_http_transport_cannot_deliver_is_sent_again(tmp_path:
         assert eventually(lambda: len(hook.received) == 2)
         assert eventually(lambda: problem_of(line) is None)
     assert [each.json()["eventType"] for each in hook.received] == ["START", "START"]
+
+
+@for_each("status", (302, 304, 404))
+def test_the_http_transport_accepts_only_a_success_of_the_request_itself(
+    tmp_path: Path, hook: Webhook, monkeypatch: pytest.MonkeyPatch, status: int
+) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    http: dict[str, Any] = {"type": "http", "url": hook.url, "endpoint": "/alerts", "retry": {"total": 0}}
+    both = {"type": "composite", "continue_on_failure": False, "transports": {"one": http, "two": http}}
+    event = event_v2.RunEvent(
+        eventType=event_v2.RunState.START,
+        eventTime="2026-11-14T00:00:00Z",
+        run=event_v2.Run("5f0f6d5e-52c8-4b8a-9d0c-3c0f4a1f7f21"),
+        job=event_v2.Job("lake", "sales.orders"),
+        producer="urn:pvdm:test",
+    )
+    for settings, error in ((http, requests.HTTPError), (both, RuntimeError)):
+        transport = open_transport(tmp_path, settings)
+        hook.statuses += [status]
+        with pytest.raises(error):
+            transport.emit(event)
+        transport.emit(event)
+
+
+@for_each(
+    ("settings", "got"),
+    (
+        ({"type": "kafka", "topic": "t", "config": {}}, "'kafka'"),
+        ({"type": "async_http", "url": "http://127.0.0.1:9"}, "'async_http'"),
+        ({"type": "datadog", "apiKey": "k"}, "'datadog'"),
+        ({"type": "openlineage.client.transport.kafka.KafkaTransport"}, "'openlineage.client.transport.kafka"),
+        ({"type": "composite", "transports": [{"type": "console"}]}, "'no value'"),
+        ({"type": "composite", "transports": [], "continue_on_failure": True}, "True"),
+        ({"type": "composite", "continue_on_failure": False, "transports": [{"type": "kafka"}]}, "'kafka'"),
+        ({"type": "transform", "transport": {"type": "async_http"}}, "'async_http'"),
+        ({"type": 5}, "5"),
+    ),
+)
+def test_a_transport_that_may_lose_events_without_an_error_is_refused(
+    tmp_path: Path, settings: dict[str, Any], got: str
+) -> None:
+    with pytest.raises(PvdmError) as caught:
+        open_transport(tmp_path, settings)
+    assert caught.value.code == Code.CONFIG_INVALID
+    assert (caught.value.got or "").startswith(got)
+    assert caught.value.expected
+    assert caught.value.hint
+
+
+def open_transport(folder: Path, settings: dict[str, Any]) -> Transport:
+    write_transport(folder / "openlineage.yml", settings)
+    return openlineage._open_transport(LineageConfig(folder / "openlineage.yml", None))
 
 
 def problem_of(line: Line) -> str | None:
