@@ -439,6 +439,8 @@ path = "keys"
     (
         'webhook = "http://example.com/x"\nsecret_file = "s"',
         'webhook = "https://user:pass@example.com/x"\nsecret_file = "s"',
+        'webhook = "https://example.com:99999/x"\nsecret_file = "s"',
+        'webhook = "https://example.com:0/x"\nsecret_file = "s"',
         'webhook = "https://example.com/x"',
         'command = ["true"]\nwebhook = "https://example.com/x"\nsecret_file = "s"',
         "command = []",

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+import signal
 import socket
 import threading
 import time
@@ -24,7 +27,7 @@ from pvdm.steward.delivery.alerts import open_alert_sender
 from pvdm.steward.delivery.delivery import Delivery, DeliveryError
 from pvdm.steward.notary import Notary
 from pvdm.steward.work.opened import contract_of
-from tests.behaviour.steward.test_alerts import add, alerting, fail, write_secret
+from tests.behaviour.steward.test_alerts import add, alerting, command, fail, write_secret
 from tests.support import fault
 from tests.support.for_each import for_each
 from tests.support.servers.webhook import Webhook, webhook
@@ -296,3 +299,31 @@ def test_a_webhook_that_sends_its_answer_slowly_holds_the_delivery_no_longer_tha
         assert time.monotonic() - begun < 5
         ended.set()
         thread.join(10)
+
+
+@pytest.mark.filterwarnings("ignore:subprocess .* is still running:ResourceWarning")
+def test_trouble_of_the_stewards_own_host_is_no_fault_of_the_event(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    event = OutboxEvent("e", Channel.ALERTS, b"{}", 0, 0)
+    ended = list[int]()
+
+    def refuse(group: int, _: int) -> None:
+        """The command runs as another user."""
+        ended.append(group)
+        raise PermissionError
+
+    def lack_files(**_: object) -> None:
+        raise OSError(errno.EMFILE, "too many open files")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("os.killpg", refuse)
+        with pytest.raises(DeliveryError, match="did not end within 1 seconds"):
+            open_alert_sender(command("-c", "import time; time.sleep(60)", timeout_seconds=1))(event)
+    os.killpg(ended[0], signal.SIGKILL)
+    send = open_alert_sender(WebhookAlerts("http://127.0.0.1:99999/", write_secret(tmp_path), 10, 900))
+    with pytest.raises(DeliveryError, match="cannot be reached"):
+        send(event)
+    monkeypatch.setattr("httpx.AsyncClient", lack_files)
+    with pytest.raises(DeliveryError, match="cannot be reached: OSError"):
+        send(event)
