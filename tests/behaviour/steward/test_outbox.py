@@ -327,3 +327,26 @@ def test_trouble_of_the_stewards_own_host_is_no_fault_of_the_event(
     monkeypatch.setattr("httpx.AsyncClient", lack_files)
     with pytest.raises(DeliveryError, match="cannot be reached: OSError"):
         send(event)
+
+
+def test_a_name_lookup_that_hangs_holds_the_delivery_no_longer_than_the_timeout(
+    tmp_path: Path, hook: Webhook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send = open_alert_sender(WebhookAlerts(hook.url.replace("127.0.0.1", "localhost"), write_secret(tmp_path), 1, 900))
+    event = OutboxEvent("e", Channel.ALERTS, b"{}", 0, 0)
+    send(event)
+    ended, answered = threading.Event(), threading.Event()
+
+    def hang(*_: object, **__: object) -> None:
+        ended.wait(10)
+        answered.set()
+        raise OSError("no answer")
+
+    monkeypatch.setattr(socket, "getaddrinfo", hang)
+    begun = time.monotonic()
+    with pytest.raises(DeliveryError, match="the webhook did not answer within 1 seconds"):
+        send(event)
+    assert time.monotonic() - begun < 5
+    ended.set()
+    assert answered.wait(10)  # the late answer of the lookup has no receiver
+    assert len(hook.received) == 1

@@ -8,10 +8,13 @@ import hashlib
 import hmac
 import os
 import signal
+import socket
 import subprocess
+import threading
 import time
 from collections.abc import Mapping
-from typing import Final
+from concurrent.futures import Future
+from typing import Any, Final
 
 import httpx
 
@@ -53,7 +56,7 @@ def _post(config: WebhookAlerts, secret: Secret, event: OutboxEvent) -> None:
     }
     # httpx's own timeouts count for each read, so a receiver that sends single bytes could hold the call for long.
     try:
-        with asyncio.Runner() as runner:
+        with asyncio.Runner(loop_factory=_Loop) as runner:
             request = _request_status(config.url, event.body, headers)
             status = runner.run(asyncio.wait_for(request, config.timeout_seconds))
     except TimeoutError:
@@ -62,6 +65,24 @@ def _post(config: WebhookAlerts, secret: Secret, event: OutboxEvent) -> None:
         raise DeliveryError(f"the webhook cannot be reached: {type(error).__name__}") from None
     if not httpx.codes.is_success(status):
         raise DeliveryError(f"the webhook answered with status {status}")
+
+
+class _Loop(asyncio.SelectorEventLoop):
+    """Looks up each name in a daemon thread. The base class uses threads for which the end of the loop waits."""
+
+    async def getaddrinfo(self, *args: Any, **options: Any) -> Any:
+        """As in the base class."""
+        found = Future[Any]()
+        found.set_running_or_notify_cancel()  # a timeout ends the wait, not the lookup
+
+        def look_up() -> None:
+            try:
+                found.set_result(socket.getaddrinfo(*args, **options))
+            except Exception as error:
+                found.set_exception(error)
+
+        threading.Thread(target=look_up, name="pvdm-name-lookup", daemon=True).start()
+        return await asyncio.wrap_future(found, loop=self)
 
 
 async def _request_status(url: str, body: bytes, headers: Mapping[str, str]) -> int:
