@@ -24,7 +24,6 @@ from pvdm.steward.config.alerts import CommandAlerts, WebhookAlerts
 from pvdm.steward.config.resources import read_alert_secret
 from pvdm.steward.delivery.delivery import DeliveryError, Send
 
-ID_HEADER: Final = "pvdm-event-id"
 TIMESTAMP_HEADER: Final = "pvdm-timestamp"
 SIGNATURE_HEADER: Final = "pvdm-signature"
 _ENVIRONMENT: Final = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR")
@@ -50,7 +49,6 @@ def _post(config: WebhookAlerts, secret: Secret, event: OutboxEvent) -> None:
     timestamp = str(int(time.time()))
     headers = {
         "content-type": "application/json",
-        ID_HEADER: event.event_id,
         TIMESTAMP_HEADER: timestamp,
         SIGNATURE_HEADER: sign(secret, timestamp, event.body),
     }
