@@ -25,8 +25,10 @@ from pvdm.steward.config.alerts import AlertsConfig, CommandAlerts, WebhookAlert
 from pvdm.steward.config.steward import StewardConfig, load_config
 from pvdm.steward.delivery import delivery
 from pvdm.steward.delivery.alerts import open_alert_sender
+from pvdm.steward.delivery.watch import Watch
 from pvdm.steward.notary import Notary
 from pvdm.steward.work.notices import AlertKind
+from pvdm.steward.work.queries import JobKind, JobStatus
 from tests.behaviour.steward.test_break_glass_path import publish_and_wait, submit_override_of
 from tests.support.catalog.processes import Starter, starter
 from tests.support.for_each import for_each
@@ -219,6 +221,19 @@ def test_a_stuck_job_is_reported(steward: Served, hook: Webhook, monkeypatch: py
     assert is_delivered(notary)
     [alert] = hook.accepted("job_stuck")
     assert (alert["job"], alert["job_state"], alert["reason"]) == ("dispose", "failed", "attempt_unknown")
+
+
+def test_a_stuck_job_that_is_tried_again_is_reported_once_and_when_it_fails(steward: Served, hook: Webhook) -> None:
+    notary = steward.stand.notary
+    job = JobStatus(JobKind.DISPOSE, "00" * 16, JobState.WAITING, 1, None, age_seconds=901)
+    [watch] = notary.watches
+    assert isinstance(watch, Watch)
+    jobs = list[JobStatus]()
+    for state in (*JobState, JobState.WAITING):
+        jobs[:] = [replace(job, state=state)]
+        replace(watch, list_jobs=lambda: jobs).look()
+    assert is_delivered(notary)
+    assert sorted(alert["job_state"] for alert in hook.accepted("job_stuck")) == ["failed", "queued"]
 
 
 def test_an_override_is_reported_once_it_is_used(line: Line, hook: Webhook) -> None:

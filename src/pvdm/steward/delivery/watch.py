@@ -144,7 +144,8 @@ class Watch:
                 "reason": None if each.error is None else each.error.reason,
             }
             workload_id = None if work["workload_id"] is None else str(work["workload_id"])
-            key = f"{each.kind} {each.subject} {each.state} {day}"
+            # Not by each state: a job that is tried again changes between waiting, queued and running.
+            key = f"{each.kind} {each.subject} {each.state is JobState.FAILED} {day}"
             found.append(_Alert(AlertKind.JOB_STUCK, key, facts, workload_id))
         yield found
 
