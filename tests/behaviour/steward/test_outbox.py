@@ -10,6 +10,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -25,8 +26,10 @@ from pvdm.steward.config.alerts import WebhookAlerts
 from pvdm.steward.delivery import delivery
 from pvdm.steward.delivery.alerts import open_alert_sender
 from pvdm.steward.delivery.delivery import Delivery, DeliveryError
+from pvdm.steward.delivery.watch import Watch
 from pvdm.steward.notary import Notary
 from pvdm.steward.work.opened import contract_of
+from pvdm.steward.work.queries import JobStatus
 from tests.behaviour.steward.test_alerts import add, alerting, command, fail, write_secret
 from tests.support import fault
 from tests.support.for_each import for_each
@@ -145,6 +148,17 @@ def test_a_workload_whose_contract_is_missing_does_not_stop_the_other_alerts(
     [watch] = line.notary.watches
     watch.look()
     assert waiting(line.notary) == [("deadline_passed", "sales")] * 3
+
+
+def test_an_unexpected_error_of_one_kind_of_alert_does_not_stop_the_other_kinds(line: Line) -> None:
+    def list_jobs() -> list[JobStatus]:
+        raise KeyError("job")
+
+    let_deadlines_pass(line, 1)
+    [watch] = line.notary.watches
+    assert isinstance(watch, Watch)
+    replace(watch, list_jobs=list_jobs).look()
+    assert waiting(line.notary) == [("deadline_passed", "sales")]
 
 
 def test_a_domain_finds_places_that_any_number_of_other_domains_leave(
