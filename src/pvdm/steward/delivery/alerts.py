@@ -10,10 +10,9 @@ import os
 import signal
 import socket
 import subprocess
-import threading
 import time
 from collections.abc import Mapping
-from concurrent.futures import Future
+from functools import partial
 from typing import Any, Final
 
 import httpx
@@ -23,6 +22,7 @@ from pvdm.model.secret import Secret
 from pvdm.steward.config.alerts import CommandAlerts, WebhookAlerts
 from pvdm.steward.config.resources import read_alert_secret
 from pvdm.steward.delivery.delivery import DeliveryError, Send
+from pvdm.steward.threads import call_in_daemon_thread
 
 TIMESTAMP_HEADER: Final = "pvdm-timestamp"
 SIGNATURE_HEADER: Final = "pvdm-signature"
@@ -70,17 +70,8 @@ class _Loop(asyncio.SelectorEventLoop):
 
     async def getaddrinfo(self, *args: Any, **options: Any) -> Any:
         """As in the base class."""
-        found = Future[Any]()
-        found.set_running_or_notify_cancel()  # a timeout ends the wait, not the lookup
-
-        def look_up() -> None:
-            try:
-                found.set_result(socket.getaddrinfo(*args, **options))
-            except Exception as error:
-                found.set_exception(error)
-
-        threading.Thread(target=look_up, name="pvdm-name-lookup", daemon=True).start()
-        return await asyncio.wrap_future(found, loop=self)
+        look_up = partial(socket.getaddrinfo, *args, **options)
+        return await asyncio.wrap_future(call_in_daemon_thread(look_up, "pvdm-name-lookup"), loop=self)
 
 
 async def _request_status(url: str, body: bytes, headers: Mapping[str, str]) -> int:
