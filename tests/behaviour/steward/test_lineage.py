@@ -11,9 +11,11 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+import requests
 from openlineage.client import event_v2
 from openlineage.client.facet_v2 import RunFacet
 from openlineage.client.serde import Serde
+from openlineage.client.transport import Transport
 
 from pvdm.client import StewardClient
 from pvdm.errors import Code, PvdmError
@@ -27,6 +29,7 @@ from pvdm.steward.config.steward import StewardConfig
 from pvdm.steward.delivery import delivery, openlineage
 from pvdm.steward.delivery.delivery import DeliveryError
 from pvdm.steward.delivery.openlineage import PublicationRunFacet
+from tests.support import fault
 from tests.support.for_each import for_each
 from tests.support.servers.webhook import Webhook, webhook
 from tests.support.steward.leases import open_attempt
@@ -44,9 +47,13 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 def sending(folder: Path, transport: dict[str, Any]) -> Callable[[StewardConfig], StewardConfig]:
     """A configuration whose events go to this transport of the library."""
     path = folder / "openlineage.yml"
+    write_transport(path, transport)
+    return lambda config: replace(config, lineage=LineageConfig(path, None))
+
+
+def write_transport(path: Path, transport: dict[str, Any]) -> None:
     path.write_text(json.dumps({"transport": transport}))
     path.chmod(0o600)
-    return lambda config: replace(config, lineage=LineageConfig(path, None))
 
 
 @dataclass
@@ -231,6 +238,58 @@ def test_an_event_that_the_http_transport_cannot_deliver_is_sent_again(tmp_path:
     assert [each.json()["eventType"] for each in hook.received] == ["START", "START"]
 
 
+@for_each("status", (302, 304, 404))
+def test_the_http_transport_accepts_only_a_success_of_the_request_itself(
+    tmp_path: Path, hook: Webhook, monkeypatch: pytest.MonkeyPatch, status: int
+) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    http: dict[str, Any] = {"type": "http", "url": hook.url, "endpoint": "/alerts", "retry": {"total": 0}}
+    both = {"type": "composite", "continue_on_failure": False, "transports": {"one": http, "two": http}}
+    event = event_v2.RunEvent(
+        eventType=event_v2.RunState.START,
+        eventTime="2026-11-14T00:00:00Z",
+        run=event_v2.Run("5f0f6d5e-52c8-4b8a-9d0c-3c0f4a1f7f21"),
+        job=event_v2.Job("lake", "sales.orders"),
+        producer="urn:pvdm:test",
+    )
+    for settings, error in ((http, requests.HTTPError), (both, RuntimeError)):
+        transport = open_transport(tmp_path, settings)
+        hook.statuses += [status]
+        with pytest.raises(error):
+            transport.emit(event)
+        transport.emit(event)
+
+
+@for_each(
+    ("settings", "got"),
+    (
+        ({"type": "kafka", "topic": "t", "config": {}}, "'kafka'"),
+        ({"type": "async_http", "url": "http://127.0.0.1:9"}, "'async_http'"),
+        ({"type": "datadog", "apiKey": "k"}, "'datadog'"),
+        ({"type": "openlineage.client.transport.kafka.KafkaTransport"}, "'openlineage.client.transport.kafka"),
+        ({"type": "composite", "transports": [{"type": "console"}]}, "'no value'"),
+        ({"type": "composite", "transports": [], "continue_on_failure": True}, "True"),
+        ({"type": "composite", "continue_on_failure": False, "transports": [{"type": "kafka"}]}, "'kafka'"),
+        ({"type": "transform", "transport": {"type": "async_http"}}, "'async_http'"),
+        ({"type": 5}, "5"),
+    ),
+)
+def test_a_transport_that_may_lose_events_without_an_error_is_refused(
+    tmp_path: Path, settings: dict[str, Any], got: str
+) -> None:
+    with pytest.raises(PvdmError) as caught:
+        open_transport(tmp_path, settings)
+    assert caught.value.code == Code.CONFIG_INVALID
+    assert (caught.value.got or "").startswith(got)
+    assert caught.value.expected
+    assert caught.value.hint
+
+
+def open_transport(folder: Path, settings: dict[str, Any]) -> Transport:
+    write_transport(folder / "openlineage.yml", settings)
+    return openlineage._open_transport(LineageConfig(folder / "openlineage.yml", None))
+
+
 def problem_of(line: Line) -> str | None:
     with line.notary.ledger.read() as unit:
         found = outbox.find_pending(unit, Channel.LINEAGE)
@@ -299,3 +358,33 @@ def test_steps_without_a_place_in_the_outbox_cost_one_transaction_and_are_stored
     monkeypatch.setattr(outbox, "OUTBOX_PENDING_MAX", 100)
     line.notary.deliveries[Channel.LINEAGE].start()
     assert lineage.steps() == ["START"] * 8
+
+
+def test_steps_whose_transaction_fails_are_stored_by_the_next_look(lineage: Lineage) -> None:
+    lineage.line.protect()
+    with lineage.line.client() as client, lineage.line.client(Role.OPERATOR) as operator:
+        client.open_workload("run-1", "sales.orders", {})
+        client.open_workload("run-2", "sales.orders", {})
+        operator.abandon_workload("run-2", "given up")
+    [watch] = lineage.line.notary.watches
+    with fault.armed("ledger.before_commit", fault.Raise(Code.LEDGER_UNAVAILABLE())), pytest.raises(PvdmError):
+        watch.look()
+    assert sorted(lineage.steps()) == ["ABORT", "START", "START"]
+
+
+def test_a_step_without_a_place_is_stored_later_although_newer_workloads_were_read(
+    lineage: Lineage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line = lineage.line
+    line.protect()
+    line.notary.deliveries[Channel.LINEAGE].stop(10)
+    monkeypatch.setattr(outbox, "OUTBOX_PENDING_MAX", 2)  # of which one domain gets one place
+    [watch] = line.notary.watches
+    with line.client() as client:
+        for number in range(4):
+            client.open_workload(f"run-{number}", "sales.orders", {})
+            watch.look()
+            line.served.stand.time.pass_by(2 * 3_600_000_000)
+    monkeypatch.setattr(outbox, "OUTBOX_PENDING_MAX", 100)
+    line.notary.deliveries[Channel.LINEAGE].start()
+    assert lineage.steps() == ["START"] * 4

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from pvdm.errors import Code, UnavailableError
 from pvdm.steward.http import app
+from pvdm.steward.notary import Notary
 from tests.support.ledger.databases import memory_folder
 from tests.support.steward.http import REASON, served
 from tests.support.steward.log_lines import LogLines, collected_lines
@@ -74,6 +76,30 @@ def test_the_loss_and_the_return_of_readiness_are_one_line_each(
         time.sleep(0.2)
     logged = [(each["event"], each["level"], each.get("code")) for each in lines.select("not_ready", "ready")]
     assert logged == [("not_ready", "ERROR", "clock_jumped"), ("ready", "INFO", None)]
+
+
+def test_an_unexpected_error_ends_no_repeated_work_and_is_logged(
+    tmp_path: Path, lines: LogLines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = Counter[str]()
+
+    def fail_once(name: str) -> tuple[()]:
+        calls[name] += 1
+        if calls[name] == 1:
+            raise KeyError(name)
+        return ()
+
+    monkeypatch.setattr(app, "TIDY_SECONDS", 0.01)
+    monkeypatch.setattr(app, "READINESS_LOG_SECONDS", 0.01)
+    for name in ("tidy", "readiness"):
+        monkeypatch.setattr(Notary, name, lambda _, name=name: fail_once(name))
+    with served(tmp_path):
+        wait_until(lambda: min(calls["tidy"], calls["readiness"]) > 1)
+    logged = lines.select("not_tidied", "readiness_not_checked")
+    assert sorted((each["event"], each["level"], each["type"]) for each in logged) == [
+        ("not_tidied", "ERROR", "KeyError"),
+        ("readiness_not_checked", "ERROR", "KeyError"),
+    ]
 
 
 def test_a_start_with_a_clock_that_jumped_is_an_error_in_the_log(tmp_path: Path, lines: LogLines) -> None:

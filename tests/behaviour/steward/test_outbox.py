@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+import signal
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from pvdm.errors import Code
+from pvdm.errors import Code, UnavailableError
 from pvdm.ledger import Ledger, Unit
 from pvdm.ledger.record import outbox
 from pvdm.ledger.record.outbox import Channel, OutboxEvent, event_id_of
@@ -22,9 +26,12 @@ from pvdm.steward.config.alerts import WebhookAlerts
 from pvdm.steward.delivery import delivery
 from pvdm.steward.delivery.alerts import open_alert_sender
 from pvdm.steward.delivery.delivery import Delivery, DeliveryError
+from pvdm.steward.delivery.watch import Watch
 from pvdm.steward.notary import Notary
 from pvdm.steward.work.opened import contract_of
-from tests.behaviour.steward.test_alerts import add, alerting, fail, write_secret
+from pvdm.steward.work.queries import JobStatus
+from tests.behaviour.steward.test_alerts import add, alerting, command, fail, write_secret
+from tests.support import fault
 from tests.support.for_each import for_each
 from tests.support.servers.webhook import Webhook, webhook
 from tests.support.steward.http import Served, served
@@ -143,6 +150,17 @@ def test_a_workload_whose_contract_is_missing_does_not_stop_the_other_alerts(
     assert waiting(line.notary) == [("deadline_passed", "sales")] * 3
 
 
+def test_an_unexpected_error_of_one_kind_of_alert_does_not_stop_the_other_kinds(line: Line) -> None:
+    def list_jobs() -> list[JobStatus]:
+        raise KeyError("job")
+
+    let_deadlines_pass(line, 1)
+    [watch] = line.notary.watches
+    assert isinstance(watch, Watch)
+    replace(watch, list_jobs=list_jobs).look()
+    assert waiting(line.notary) == [("deadline_passed", "sales")]
+
+
 def test_a_domain_finds_places_that_any_number_of_other_domains_leave(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -229,6 +247,46 @@ def test_a_ledger_that_is_not_available_is_no_problem_of_the_event(steward: Serv
         assert outbox.find_pending(unit, Channel.ALERTS) == outbox.Pending(1, notary.clock.now_micros(), None)
 
 
+def test_an_event_is_sent_once_while_the_ledger_can_be_read_but_not_written(steward: Served) -> None:
+    notary, error = steward.stand.notary, None
+    sent = list[str]()
+
+    def send(event: OutboxEvent) -> None:
+        sent.append(event.event_id)
+        if error is not None:
+            raise error
+
+    sender = Delivery(notary.ledger, notary.clock, Channel.ALERTS, send)
+    for error in (None, DeliveryError("refused"), KeyError("step")):
+        sent.clear()
+        for number in range(2):
+            add(notary, f"{error!r} {number}")
+        with fault.armed("ledger.before_commit", fault.Raise(Code.LEDGER_UNAVAILABLE())):
+            for _ in range(3):
+                with pytest.raises(UnavailableError):
+                    sender.deliver_due()
+                assert len(sent) == 1
+        assert sender.deliver_due() == (2 if error is None else 0)
+        assert len(sent) == len(set(sent)) == 2
+        assert waiting(notary) == []  # delivered, or due later
+
+
+def test_the_pauses_grow_while_the_ledger_fails(steward: Served) -> None:
+    notary, pauses = steward.stand.notary, list[float]()
+
+    class Stopping(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            pauses.append(timeout or 0.0)
+            return len(pauses) == 9
+
+    add(notary, "one")
+    sender = Delivery(notary.ledger, notary.clock, Channel.ALERTS, failing_for("two", [], KeyError()))
+    sender._stopping = Stopping()
+    with fault.armed("ledger.before_commit", fault.Raise(Code.LEDGER_UNAVAILABLE())):
+        sender._work()
+    assert pauses == [2, 4, 8, 16, 32, 64, 64, 64, 64]
+
+
 def test_a_webhook_that_sends_its_answer_slowly_holds_the_delivery_no_longer_than_the_timeout(tmp_path: Path) -> None:
     ended = threading.Event()
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -255,3 +313,54 @@ def test_a_webhook_that_sends_its_answer_slowly_holds_the_delivery_no_longer_tha
         assert time.monotonic() - begun < 5
         ended.set()
         thread.join(10)
+
+
+@pytest.mark.filterwarnings("ignore:subprocess .* is still running:ResourceWarning")
+def test_trouble_of_the_stewards_own_host_is_no_fault_of_the_event(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    event = OutboxEvent("e", Channel.ALERTS, b"{}", 0, 0)
+    ended = list[int]()
+
+    def refuse(group: int, _: int) -> None:
+        """The command runs as another user."""
+        ended.append(group)
+        raise PermissionError
+
+    def lack_files(**_: object) -> None:
+        raise OSError(errno.EMFILE, "too many open files")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("os.killpg", refuse)
+        with pytest.raises(DeliveryError, match="did not end within 1 seconds"):
+            open_alert_sender(command("-c", "import time; time.sleep(60)", timeout_seconds=1))(event)
+    os.killpg(ended[0], signal.SIGKILL)
+    send = open_alert_sender(WebhookAlerts("http://127.0.0.1:99999/", write_secret(tmp_path), 10, 900))
+    with pytest.raises(DeliveryError, match="cannot be reached"):
+        send(event)
+    monkeypatch.setattr("httpx.AsyncClient", lack_files)
+    with pytest.raises(DeliveryError, match="cannot be reached: OSError"):
+        send(event)
+
+
+def test_a_name_lookup_that_hangs_holds_the_delivery_no_longer_than_the_timeout(
+    tmp_path: Path, hook: Webhook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send = open_alert_sender(WebhookAlerts(hook.url.replace("127.0.0.1", "localhost"), write_secret(tmp_path), 1, 900))
+    event = OutboxEvent("e", Channel.ALERTS, b"{}", 0, 0)
+    send(event)
+    ended, answered = threading.Event(), threading.Event()
+
+    def hang(*_: object, **__: object) -> None:
+        ended.wait(10)
+        answered.set()
+        raise OSError("no answer")
+
+    monkeypatch.setattr(socket, "getaddrinfo", hang)
+    begun = time.monotonic()
+    with pytest.raises(DeliveryError, match="the webhook did not answer within 1 seconds"):
+        send(event)
+    assert time.monotonic() - begun < 5
+    ended.set()
+    assert answered.wait(10)  # the late answer of the lookup has no receiver
+    assert len(hook.received) == 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import secrets
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,16 +16,19 @@ from sqlalchemy import event
 
 import pvdm
 from pvdm import Committed, Coordinator, VerificationFailed
-from pvdm.ledger import Unit
+from pvdm.errors import Code
+from pvdm.ledger import Ledger, Unit
 from pvdm.ledger.work import attempts, leases, statistics
 from pvdm.ledger.work.leases import Runner
 from pvdm.model.role import Role
 from pvdm.model.states import CRASH_LOOP_LEASES, AttemptState
 from pvdm.steward.http import work_metrics
+from pvdm.steward.http.work_metrics import WorkMetrics
 from tests.support.ledger.databases import Postgresql
 from tests.support.ledger.rows import attempt_in_state, open_workload
 from tests.support.steward.http import Served, served
 from tests.support.steward.shop import ROWS, Shop, contract, shop_at, table_of
+from tests.support.waiting import eventually
 
 NIGHTLY = {"domain": "sales", "product": "orders", "producer": "nightly"}
 
@@ -112,6 +116,67 @@ def test_an_attempt_is_counted_once_however_often_metrics_are_read(steward: Serv
         for _ in range(2):
             found = values(scrape(steward), "attempts_ended_total", state="ROLLED_BACK")
     assert found == [3]
+
+
+class BlockedCount:
+    """Until it is released, no count of ended attempts goes on."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.reached, self.released = threading.Event(), threading.Event()
+        self.threads = list[str]()
+        count = WorkMetrics._count_new
+
+        def wait_and_count(work: WorkMetrics, ledger: Ledger) -> None:
+            self.threads.append(threading.current_thread().name)
+            self.reached.set()
+            assert self.released.wait(20)
+            count(work, ledger)
+
+        monkeypatch.setattr(WorkMetrics, "_count_new", wait_and_count)
+
+
+def test_the_first_count_of_a_long_history_holds_no_scrape(steward: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(work_metrics, "_COUNT_WAIT_SECONDS", 0.05)
+    steward.stand.give_up(steward.stand.staging("one"))
+    blocked = BlockedCount(monkeypatch)
+    for _ in range(2):
+        found = scrape(steward)
+        assert values(found, "attempts_ended_total") == values(found, "proofs_total") == []
+        assert (values(found, "facts_readable"), values(found, "active_epoch")) == ([0], [1])
+    assert blocked.threads == ["pvdm-metrics"]
+    blocked.released.set()
+    assert eventually(lambda: values(scrape(steward), "attempts_ended_total", state="ROLLED_BACK") == [1])
+    assert values(scrape(steward), "facts_readable") == [1]
+
+
+def test_a_scrape_does_not_wait_for_another_scrape(steward: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    steward.stand.give_up(steward.stand.staging("one"))
+    notary, work = steward.stand.notary, WorkMetrics()
+    before = [each.name for each in work.collect(notary)]
+    monkeypatch.setattr(work_metrics, "_COUNT_WAIT_SECONDS", 20)
+    blocked = BlockedCount(monkeypatch)
+    first = threading.Thread(target=lambda: list(work.collect(notary)))
+    first.start()
+    assert blocked.reached.wait(20)
+    assert [each.name for each in work.collect(notary)] == before
+    assert first.is_alive()
+    blocked.released.set()
+    first.join(20)
+
+
+def test_a_count_that_the_ledger_ended_goes_on_with_the_next_scrape(
+    steward: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steward.stand.give_up(steward.stand.staging("one"))
+
+    def fail(*_: object) -> None:
+        raise Code.LEDGER_UNAVAILABLE()
+
+    with monkeypatch.context() as patched:
+        patched.setattr(statistics, "page_proofs", fail)
+        assert values(scrape(steward), "facts_readable") == [0]
+    found = scrape(steward)
+    assert values(found, "attempts_ended_total", state="ROLLED_BACK") == values(found, "facts_readable") == [1]
 
 
 def test_an_attempt_whose_transaction_was_committed_late_is_counted(steward: Served) -> None:
@@ -208,6 +273,8 @@ def test_each_query_of_the_metrics_and_the_search_for_live_attempts_read_an_inde
     ledger.transact(fill, at_micros=steward.stand.notary.clock.now_micros())
     with ledger.read() as unit, explained(unit) as plans:
         ended = statistics.page_ended(unit, after=(0, ""))
+        statistics.page_proofs(unit, after=(0, ""))
+        statistics.count_verdicts(unit, ["00" * 32])
         assert statistics.read_ends(unit, [attempt_id for _, attempt_id in ended])
         statistics.count_live_attempts(unit)
         statistics.count_live_leases(unit, 0)

@@ -58,6 +58,12 @@ def webhook() -> Iterator[Webhook]:
             self.send_header("content-length", "0")
             self.end_headers()
 
+        def do_GET(self) -> None:
+            """The page of a log-in, to which the answer 302 leads."""
+            self.send_response(200)
+            self.send_header("content-length", "0")
+            self.end_headers()
+
         def log_message(self, *_: object) -> None:
             pass
 

@@ -595,6 +595,8 @@ CREATE TABLE proofs (
 )
  STRICT
 --;
+CREATE INDEX proofs_at_micros ON proofs (at_micros)
+--;
 CREATE INDEX proofs_attempt_id ON proofs (attempt_id)
 --;
 CREATE INDEX proofs_workload_id ON proofs (workload_id)

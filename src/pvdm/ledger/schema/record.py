@@ -79,6 +79,7 @@ proofs: Final = schema.table(
     ForeignKeyConstraint(["attempt_id", "held_nonce"], ["nonces.attempt_id", "nonces.nonce"]),
     CheckConstraint("held_nonce IS NULL OR held_nonce = nonce", name="one_nonce"),
     UniqueConstraint("nonce", "notary", name="proofs_notary_once"),
+    Index("proofs_at_micros", "at_micros"),
     Index("proofs_attempt_id", "attempt_id"),
     Index("proofs_workload_id", "workload_id"),
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -16,7 +17,7 @@ from pvdm.ledger.unit import Unit, where_given
 from pvdm.model.statements.verdict import FailureClass, Outcome
 from pvdm.model.states import ATTEMPT, WITH_STEWARD, AttemptState
 
-ENDED_PAGE_MAX_ROWS: Final = 2_000
+HISTORY_PAGE_MAX_ROWS: Final = 2_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +44,26 @@ class AttemptEnd:
     rows_added: int
 
 
-def page_ended(unit: Unit, *, after: tuple[int, str]) -> list[tuple[int, str]]:
+def page_ended(unit: Unit, after: tuple[int, str]) -> list[tuple[int, str]]:
     """When the next attempts ended, and their ids, after such a pair, in the order of both."""
-    ended, c = attempts.c.at_micros, attempts.c
-    wanted = select(ended, c.attempt_id).where(c.state.in_(ATTEMPT.terminal()), ended >= after[0])
-    wanted = wanted.where(or_(ended > after[0], and_(ended == after[0], c.attempt_id > after[1])))
-    rows = unit.rows(wanted.order_by(ended, c.attempt_id).limit(ENDED_PAGE_MAX_ROWS))
-    return [(row["at_micros"], row["attempt_id"]) for row in rows]
+    ended = attempts.c.state.in_(ATTEMPT.terminal())
+    return _page(unit, select(attempts.c.at_micros, attempts.c.attempt_id).where(ended), after)
+
+
+def page_proofs(unit: Unit, after: tuple[int, str]) -> list[tuple[int, str]]:
+    """When the next proofs were stored, and their ids, after such a pair, in the order of both."""
+    return _page(unit, select(proofs.c.at_micros, proofs.c.proof_id), after)
+
+
+def _page(unit: Unit, wanted: Select[Any], after: tuple[int, str]) -> list[tuple[int, str]]:
+    at, key = wanted.selected_columns
+    wanted = wanted.where(at >= after[0], or_(at > after[0], and_(at == after[0], key > after[1])))
+    return [(row[at], row[key]) for row in unit.rows(wanted.order_by(at, key).limit(HISTORY_PAGE_MAX_ROWS))]
+
+
+def count_verdicts(unit: Unit, proof_ids: Sequence[str]) -> Counter[str]:
+    """How many of these proofs have each verdict."""
+    return Counter(row["verdict"] for row in unit.rows_with(select(proofs.c.verdict), proofs.c.proof_id, proof_ids))
 
 
 def read_ends(unit: Unit, attempt_ids: Sequence[str]) -> dict[str, AttemptEnd]:

@@ -71,15 +71,15 @@ def _require_safe(url: str) -> None:
     """Require TLS, except on this machine, since the body tells what failed."""
     try:
         parts = urlsplit(url)
-        host = parts.hostname or ""
+        host, port = parts.hostname or "", parts.port
     except ValueError:
-        host, parts = "", urlsplit("")
+        host, port, parts = "", None, urlsplit("")
     is_safe = parts.scheme == "https" or (parts.scheme == "http" and is_loopback(host))
-    if not host or not is_safe or "@" in parts.netloc:
+    if not host or port == 0 or not is_safe or "@" in parts.netloc:
         # The URL is not shown: it may hold a token.
         raise _error(
             "the webhook cannot be accepted",
-            "an https:// URL without a password, or http:// on loopback",
+            "an https:// URL without a password, or http:// on loopback, with a port that exists",
             "another URL",
         )
 

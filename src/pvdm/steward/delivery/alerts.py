@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import hmac
 import os
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Mapping
-from typing import Final
+from functools import partial
+from typing import Any, Final
 
 import httpx
 
@@ -19,11 +22,12 @@ from pvdm.model.secret import Secret
 from pvdm.steward.config.alerts import CommandAlerts, WebhookAlerts
 from pvdm.steward.config.resources import read_alert_secret
 from pvdm.steward.delivery.delivery import DeliveryError, Send
+from pvdm.steward.threads import call_in_daemon_thread
 
-ID_HEADER: Final = "pvdm-event-id"
 TIMESTAMP_HEADER: Final = "pvdm-timestamp"
 SIGNATURE_HEADER: Final = "pvdm-signature"
 _ENVIRONMENT: Final = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR")
+_KILL_SECONDS: Final = 5
 
 
 def open_alert_sender(config: CommandAlerts | WebhookAlerts) -> Send:
@@ -45,19 +49,29 @@ def _post(config: WebhookAlerts, secret: Secret, event: OutboxEvent) -> None:
     timestamp = str(int(time.time()))
     headers = {
         "content-type": "application/json",
-        ID_HEADER: event.event_id,
         TIMESTAMP_HEADER: timestamp,
         SIGNATURE_HEADER: sign(secret, timestamp, event.body),
     }
     # httpx's own timeouts count for each read, so a receiver that sends single bytes could hold the call for long.
     try:
-        status = asyncio.run(asyncio.wait_for(_request_status(config.url, event.body, headers), config.timeout_seconds))
+        with asyncio.Runner(loop_factory=_Loop) as runner:
+            request = _request_status(config.url, event.body, headers)
+            status = runner.run(asyncio.wait_for(request, config.timeout_seconds))
     except TimeoutError:
         raise DeliveryError(f"the webhook did not answer within {config.timeout_seconds} seconds") from None
-    except httpx.HTTPError as error:
+    except Exception as error:  # also trouble of this host: the event is complete, so it is never at fault
         raise DeliveryError(f"the webhook cannot be reached: {type(error).__name__}") from None
     if not httpx.codes.is_success(status):
         raise DeliveryError(f"the webhook answered with status {status}")
+
+
+class _Loop(asyncio.SelectorEventLoop):
+    """Looks up each name in a daemon thread. The base class uses threads for which the end of the loop waits."""
+
+    async def getaddrinfo(self, *args: Any, **options: Any) -> Any:
+        """As in the base class."""
+        look_up = partial(socket.getaddrinfo, *args, **options)
+        return await asyncio.wrap_future(call_in_daemon_thread(look_up, "pvdm-name-lookup"), loop=self)
 
 
 async def _request_status(url: str, body: bytes, headers: Mapping[str, str]) -> int:
@@ -80,15 +94,19 @@ def _run_command(config: CommandAlerts, event: OutboxEvent) -> None:
             env=environment,
             start_new_session=True,
         )
-    except OSError as error:
-        raise DeliveryError(f"the command cannot be started: {error.strerror}") from None
+    except Exception as error:  # as in `_post`
+        raise DeliveryError(f"the command cannot be started: {type(error).__name__}") from None
     try:
         process.communicate(event.body, timeout=config.timeout_seconds)
     except subprocess.TimeoutExpired:
         raise DeliveryError(f"the command did not end within {config.timeout_seconds} seconds") from None
+    except Exception as error:
+        raise DeliveryError(f"the command failed: {type(error).__name__}") from None
     finally:
         if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)  # with the processes that it has started
-            process.communicate()
+            # A command that runs as another user cannot be killed, and one that waits for a device ends later.
+            with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+                os.killpg(process.pid, signal.SIGKILL)  # with the processes that it has started
+                process.communicate(timeout=_KILL_SECONDS)
     if process.returncode != 0:
         raise DeliveryError(f"the command ended with {process.returncode}")

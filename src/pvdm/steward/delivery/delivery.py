@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Final
+from functools import partial
+from typing import Final, TypeAlias
 
 from pvdm.errors import PvdmError, StateUnknownError, UnavailableError
-from pvdm.ledger import Ledger
+from pvdm.ledger import Ledger, Unit
 from pvdm.ledger.clock import LedgerClock
 from pvdm.ledger.record import outbox
 from pvdm.ledger.record.outbox import Channel, OutboxEvent
@@ -18,10 +19,15 @@ DELIVERY_RETRY_MAX_SECONDS: Final = 3_600
 UNBUILT_TRIES_MAX: Final = 12
 """After so many tries an event that cannot be built is set aside: about three hours after the first try."""
 POLL_SECONDS: Final = 2.0
+# After so many failures of the ledger in a row, the pause between two looks grows no further: about a minute.
+_DOUBLINGS_MAX: Final = 5
 _RETRY_SECONDS: Final = 5.0
 
 Send = Callable[[OutboxEvent], None]
 """Sends an event. Raises DeliveryError unless the receiver has accepted it; other errors if it cannot be built."""
+
+_Result: TypeAlias = tuple[bool, Callable[[Unit], None]]
+"""Whether the receiver accepted an event, and the function that stores what became of the event."""
 
 
 class DeliveryError(Exception):
@@ -38,6 +44,8 @@ class Delivery:
         self._send = send
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
+        # The result that could not be stored, by its event's id. It is stored before anything else is sent.
+        self._unstored: dict[str, _Result] = {}
 
     def start(self) -> None:
         """Start the thread; a second call does nothing."""
@@ -61,12 +69,16 @@ class Delivery:
         with self._ledger.try_lock(f"delivery of {self._channel}") as is_locked:
             # Read again: another Steward may have delivered them meanwhile.
             due = self._list_due(now) if is_locked else []
+            due.sort(key=lambda event: event.event_id not in self._unstored)
             return sum(self._deliver(event) for event in due)
 
     def _work(self) -> None:
-        while not self._stopping.wait(POLL_SECONDS):
+        failures = 0
+        while not self._stopping.wait(POLL_SECONDS * 2.0 ** min(failures, _DOUBLINGS_MAX)):
+            failures += 1
             try:
                 self.deliver_due()
+                failures = 0
             except PvdmError as error:  # the ledger or the clock
                 log_warning("outbox_not_read", channel=self._channel.value, code=error.reason)
             except Exception as error:
@@ -77,31 +89,34 @@ class Delivery:
             return outbox.list_due(unit, self._channel, now_micros)
 
     def _deliver(self, event: OutboxEvent) -> bool:
+        """Send the event, unless only the storing of the result is left. Returns whether the receiver accepted it."""
         if self._stopping.is_set():
             return False
+        if event.event_id not in self._unstored:
+            self._unstored = {event.event_id: self._send_once(event)}
+        is_accepted, store = self._unstored[event.event_id]
+        self._ledger.transact(store, at_micros=self._clock.now_micros())
+        self._unstored = {}
+        return is_accepted
+
+    def _send_once(self, event: OutboxEvent) -> _Result:
         try:
             self._send(event)
         except DeliveryError as error:
-            self._try_later(event, str(error))
-            return False
+            return self._try_later(event, str(error))
         except (StateUnknownError, UnavailableError):  # the ledger: no fault of the event
             raise
         except Exception as error:
-            self._note_unbuilt(event, error)
-            return False
-        self._ledger.transact(
-            lambda unit: outbox.note_delivered(unit, event.event_id), at_micros=self._clock.now_micros()
-        )
-        return True
+            return self._note_unbuilt(event, error)
+        return True, partial(outbox.note_delivered, event_id=event.event_id)
 
-    def _try_later(self, event: OutboxEvent, problem: str) -> None:
+    def _try_later(self, event: OutboxEvent, problem: str) -> _Result:
         wait = min(DELIVERY_RETRY_MAX_SECONDS, _RETRY_SECONDS * 2.0 ** min(event.tries, 16))
         log_warning("not_delivered", channel=self._channel.value, event_id=event.event_id, tries=event.tries + 1)
-        now = self._clock.now_micros()
-        due = now + int(wait * MICROS_PER_SECOND)
-        self._ledger.transact(lambda unit: outbox.note_problem(unit, event, problem, due_micros=due), at_micros=now)
+        due = self._clock.now_micros() + int(wait * MICROS_PER_SECOND)
+        return False, partial(outbox.note_problem, event=event, problem=problem, due_micros=due)
 
-    def _note_unbuilt(self, event: OutboxEvent, error: Exception) -> None:
+    def _note_unbuilt(self, event: OutboxEvent, error: Exception) -> _Result:
         """Try an event that cannot be built again later, or set it aside. The events after it are delivered."""
         if isinstance(error, PvdmError):
             problem = f"the event cannot be built: {error.reason}"
@@ -109,7 +124,6 @@ class Delivery:
             log_failure("delivery_met_a_bug", error, channel=self._channel.value)
             problem = f"the event cannot be built: {type(error).__name__}"
         if event.tries + 1 < UNBUILT_TRIES_MAX:
-            self._try_later(event, problem)
-            return
+            return self._try_later(event, problem)
         log_warning("event_set_aside", channel=self._channel.value, event_id=event.event_id)
-        self._ledger.transact(lambda unit: outbox.set_aside(unit, event, problem), at_micros=self._clock.now_micros())
+        return False, partial(outbox.set_aside, event=event, problem=problem)

@@ -20,6 +20,7 @@ from openlineage.client.facet_v2 import (
     output_statistics_output_dataset,
 )
 from openlineage.client.transport import Transport, get_default_factory
+from requests import HTTPError, Response, Session
 
 from pvdm.errors import Code
 from pvdm.ledger import Ledger, Unit
@@ -42,6 +43,8 @@ LINEAGE_IDS_MAX: Final = 1_000
 PRODUCER: Final = f"urn:pvdm:steward:{__version__}"
 FACET_NAME: Final = "pvdm_publication"
 FACET_SCHEMA: Final = "urn:pvdm:lineage:publication:v1"
+# The library's transports that raise an error if an event was not accepted, besides those that contain others.
+_TRANSPORTS: Final = ("amazon_datazone_api", "console", "file", "gcplineage", "http", "noop")
 _RUN_IDS: Final = uuid.UUID("5f0f6d5e-52c8-4b8a-9d0c-3c0f4a1f7f21")  # the namespace of the ids of runs
 
 
@@ -84,11 +87,56 @@ def open_lineage_sender(config: LineageConfig, ledger: Ledger, *, steward: str, 
 
 def _open_transport(config: LineageConfig) -> Transport:
     settings = read_transport(config.config_file)
+    _prepare(settings, config.config_file.name)
     try:
         return get_default_factory().create(settings)
     except Exception as error:  # whatever the library finds wrong
         message, expected = f"{config.config_file.name}: the transport cannot be opened", "one of openlineage-python"
         raise Code.CONFIG_INVALID(message, expected=expected, got=type(error).__name__) from None
+
+
+def _prepare(settings: Any, file: str) -> None:
+    """Give each transport `http` its session. Refuse transports that may lose an event without an error."""
+    kind = settings.get("type") if isinstance(settings, dict) else None
+    match kind:
+        case "http":
+            settings["session"] = _open_session()
+        case "composite":
+            if settings.get("continue_on_failure") is not False:
+                raise Code.CONFIG_INVALID(
+                    f"{file}: the transport composite would ignore failures",
+                    expected="continue_on_failure: false",
+                    got=ascii(settings.get("continue_on_failure", "no value"))[:80],
+                    hint="set it, so that an event that one of the transports does not accept is sent again",
+                )
+            inner = settings.get("transports")
+            for each in inner.values() if isinstance(inner, dict) else inner if isinstance(inner, list) else ():
+                _prepare(each, file)
+        case "transform":
+            _prepare(settings.get("transport"), file)
+        case str() if kind in _TRANSPORTS or ("." in kind and not kind.startswith("openlineage.")):
+            pass  # with a dot, it is the operator's own class
+        case _:
+            raise Code.CONFIG_INVALID(
+                f"{file}: a transport of this type cannot be used",
+                expected=f"composite, transform, {', '.join(_TRANSPORTS)}, or a class of your own",
+                got=ascii(kind)[:80],
+                hint="use a transport that raises an error if an event was not accepted, for example http",
+            )
+
+
+def _open_session() -> Session:
+    session = Session()
+    session.trust_env = False  # no proxies of the environment, and no passwords of .netrc
+    session.hooks["response"].append(_require_accepted)
+    return session
+
+
+def _require_accepted(response: Response, *_: Any, **__: Any) -> None:
+    """Raise unless the status is from 200 to 299. The session calls this before it follows a redirect."""
+    if not 200 <= response.status_code < 300:
+        response.close()
+        raise HTTPError(f"status {response.status_code}", response=response)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from pvdm.ledger.record.outbox import Channel, event_id_of
 from pvdm.ledger.work import deadlines
 from pvdm.model.fields import MICROS_PER_SECOND
 from pvdm.model.printable import iso_time
-from pvdm.steward.logs import log_warning
+from pvdm.steward.logs import log_failure, log_warning
 from pvdm.steward.record.expiries import Expiries
 from pvdm.steward.work.notices import AlertFacts, AlertKind, Notices, describe_known_facts
 from pvdm.steward.work.opened import describe_work
@@ -52,11 +52,14 @@ class Watch:
         """
         full: set[tuple[AlertKind, str]] = set()
         for read in (self._read_overrides, self._read_expiries, self._read_jobs, self._read_deadlines):
+            what = read.__name__.removeprefix("_read_")
             try:
                 for page in read():
                     self._add_new(page, full)
             except PvdmError as error:
-                log_warning("not_watched", what=read.__name__.removeprefix("_read_"), code=error.reason)
+                log_warning("not_watched", what=what, code=error.reason)
+            except Exception as error:  # a bug in one of them does not stop the others
+                log_failure("not_watched", error, what=what)
 
     def _now(self) -> int:
         return self.clock.now_micros()
@@ -144,7 +147,8 @@ class Watch:
                 "reason": None if each.error is None else each.error.reason,
             }
             workload_id = None if work["workload_id"] is None else str(work["workload_id"])
-            key = f"{each.kind} {each.subject} {each.state} {day}"
+            # Not by each state: a job that is tried again changes between waiting, queued and running.
+            key = f"{each.kind} {each.subject} {each.state is JobState.FAILED} {day}"
             found.append(_Alert(AlertKind.JOB_STUCK, key, facts, workload_id))
         yield found
 

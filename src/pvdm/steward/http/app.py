@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from functools import cache, partial
 from typing import Any, Final, NoReturn
@@ -27,7 +27,7 @@ from pvdm.steward.http.long_poll import LongPolls
 from pvdm.steward.http.metrics import Metrics
 from pvdm.steward.http.routes import RouteTable
 from pvdm.steward.http.v1 import audit, service, statements, work
-from pvdm.steward.logs import log_error, log_warning
+from pvdm.steward.logs import log_error, log_failure, log_warning
 from pvdm.steward.notary import Notary
 
 # With the threads that look up tokens, there are as many threads as connections to the ledger. More would only wait.
@@ -73,14 +73,17 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     mark_time = partial(notary.mark_time, serving=True)
     repeated = [
         # The next start compares the clock with the last mark, to find out whether the clock was set back.
-        _run_repeatedly(mark_time, MARK_SECONDS, "time_not_marked", wait=MARK_SECONDS),
-        _run_repeatedly(notary.tidy, TIDY_SECONDS, "not_tidied", wait=TIDY_SECONDS),
+        _run_repeatedly(partial(run_sync, mark_time), MARK_SECONDS, "time_not_marked", wait=MARK_SECONDS),
+        _run_repeatedly(partial(run_sync, notary.tidy), TIDY_SECONDS, "not_tidied", wait=TIDY_SECONDS),
         # The metrics report the last count.
-        _run_repeatedly(notary.usage.count, VAULT_COUNT_SECONDS, "vault_not_counted"),
-        _watch_readiness(notary, app.state.readiness),
+        _run_repeatedly(partial(run_sync, notary.usage.count), VAULT_COUNT_SECONDS, "vault_not_counted"),
+        _run_repeatedly(
+            partial(_log_readiness, notary, app.state.readiness), READINESS_LOG_SECONDS, "readiness_not_checked"
+        ),
     ]
     for watch in notary.watches:
-        repeated.append(_run_repeatedly(watch.look, watch.interval_seconds, "not_watched", wait=watch.interval_seconds))
+        seconds = watch.interval_seconds
+        repeated.append(_run_repeatedly(partial(run_sync, watch.look), seconds, "not_watched", wait=seconds))
     tasks = [asyncio.create_task(work) for work in repeated]
     try:
         yield
@@ -110,22 +113,24 @@ def _warn_of_clock(notary: Notary) -> None:
         log_warning("clock_behind", trusted=trusted, host=host)
 
 
-async def _run_repeatedly(work: Callable[[], object], seconds: float, failure_event: str, *, wait: float = 0.0) -> None:
-    """Run the work in a thread every `seconds`, for the first time after `wait` seconds. Log a PvdmError and go on."""
+async def _run_repeatedly(
+    work: Callable[[], Awaitable[object]], seconds: float, failure_event: str, *, wait: float = 0.0
+) -> None:
+    """Run the work every `seconds`, for the first time after `wait` seconds. Log an error and go on."""
     await asyncio.sleep(wait)
     while True:
         try:
-            await run_sync(work)
+            await work()
         except PvdmError as error:
             log_warning(failure_event, code=error.reason)
+        except Exception as error:  # a bug, or trouble of the host: the next run may succeed
+            log_failure(failure_event, error)
         await asyncio.sleep(seconds)
 
 
-async def _watch_readiness(notary: Notary, readiness: Readiness) -> None:
-    """Log when the Steward stops being ready and when it is ready again, even if /readyz is not called."""
-    while True:
-        readiness.log_change(await run_sync(notary.readiness))
-        await asyncio.sleep(READINESS_LOG_SECONDS)
+async def _log_readiness(notary: Notary, readiness: Readiness) -> None:
+    """Log if the Steward has stopped being ready or is ready again, even if /readyz is not called."""
+    readiness.log_change(await run_sync(notary.readiness))
 
 
 async def _raise_invalid(_: Request, error: Any) -> NoReturn:

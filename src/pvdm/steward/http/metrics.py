@@ -18,7 +18,7 @@ from pvdm.api.work import JobState
 from pvdm.errors import Code, PvdmError
 from pvdm.lake.vault import VaultKind
 from pvdm.ledger.record import outbox
-from pvdm.ledger.schema.record import overrides, proofs
+from pvdm.ledger.schema.record import overrides
 from pvdm.model.fields import MICROS_PER_SECOND
 from pvdm.steward.cleanup.vault import local_folders
 from pvdm.steward.http.errors import status_of
@@ -103,17 +103,11 @@ class _ScrapedFacts(Collector):
         yield _gauge("clock_lead_seconds", "How far the host's clock is behind the Steward's time", behind)
 
 
-def _proof_facts(notary: Notary) -> Iterator[Metric]:
+def _override_facts(notary: Notary) -> Iterator[Metric]:
     with notary.ledger.read() as unit:
-        by_verdict = select(proofs.c.verdict, func.count().label("proofs")).group_by(proofs.c.verdict)
-        proof_counts: dict[str, int] = {row["verdict"]: row["proofs"] for row in unit.rows(by_verdict)}
-        override_count: int = unit.execute(select(func.count()).select_from(overrides)).scalar_one()
-    family = CounterMetricFamily("pvdm_steward_proofs", "Proofs in the ledger by verdict", labels=["verdict"])
-    for verdict in ("PASS", "FAIL"):
-        family.add_metric([verdict], proof_counts.get(verdict, 0))
-    yield family
+        count: int = unit.execute(select(func.count()).select_from(overrides)).scalar_one()
     help_text = "Break-glass overrides in the ledger"
-    yield CounterMetricFamily("pvdm_steward_break_glass_overrides", help_text, value=override_count)
+    yield CounterMetricFamily("pvdm_steward_break_glass_overrides", help_text, value=count)
 
 
 def _log_facts(notary: Notary) -> Iterator[Metric]:
@@ -187,7 +181,7 @@ def job_facts(notary: Notary) -> Iterator[Metric]:
     yield _gauges("job_oldest_seconds", "Age of the oldest job", "state", oldest)
 
 
-_STATEMENT_READERS: Final = (_proof_facts, _log_facts, _epoch_facts)
+_STATEMENT_READERS: Final = (_override_facts, _log_facts, _epoch_facts)
 _READERS: Final = (*_STATEMENT_READERS, expiry_facts, folder_facts, vault_facts, outbox_facts, job_facts)
 
 

@@ -1,29 +1,34 @@
-"""Metrics of work by product and producer, computed from the ledger: the same in every Steward, and after a restart."""
+"""Metrics of work and proofs, computed from the ledger: the same in every Steward, and after a restart."""
 
 from __future__ import annotations
 
 import threading
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final, TypeAlias
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
 from pvdm.errors import Code, PvdmError
-from pvdm.ledger import Unit
+from pvdm.ledger import Ledger, Unit
 from pvdm.ledger.work import statistics
 from pvdm.ledger.work.statistics import AttemptEnd, Origin
 from pvdm.model.fields import MICROS_PER_SECOND
 from pvdm.model.states import CRASH_LOOP_LEASES, AttemptState
 from pvdm.steward.notary import Notary
+from pvdm.steward.threads import call_in_daemon_thread
 from pvdm.steward.work.opened import contract_of
 
 METRIC_OWNERS_MAX: Final = 200
 """How many pairs of product and producer have metrics of their own. All others share one, with the labels `other`."""
 
-# How far each scrape looks back for attempts that ended in transactions which were committed late.
+# How long a scrape waits for the count of what is new.
+_COUNT_WAIT_SECONDS: Final = 3.0
+# How far each count looks back for rows whose transactions were committed late.
 _LOOK_BACK_MICROS: Final = 3_600 * MICROS_PER_SECOND
 _BUCKET_SECONDS: Final = (1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3_600.0, 14_400.0)
 _LABELS: Final = ("domain", "product", "producer")
@@ -54,15 +59,49 @@ class _Durations:
         return found
 
 
+class _Progress:
+    """How far a history is counted. Each row is counted once, also if its transaction was committed late."""
+
+    def __init__(self) -> None:
+        self._newest = 0  # the time of the newest counted row
+        self._recent: dict[str, int] = {}  # the counted rows that `_LOOK_BACK_MICROS` finds again
+
+    def count_new(
+        self,
+        ledger: Ledger,
+        page_rows: Callable[[Unit, tuple[int, str]], list[tuple[int, str]]],
+        count: Callable[[Unit, list[str]], None],
+    ) -> None:
+        """Count the rows that are new since the last call. The first call reads all of them, page by page."""
+        after = (max(0, self._newest - _LOOK_BACK_MICROS), "")
+        while True:
+            with ledger.read() as unit:
+                page = page_rows(unit, after)
+                new = {key: at_micros for at_micros, key in page if key not in self._recent}
+                count(unit, list(new))
+                self._recent |= new
+                self._newest = max([self._newest, *new.values()])
+            if len(page) < statistics.HISTORY_PAGE_MAX_ROWS:
+                break
+            after = page[-1]
+        oldest = self._newest - _LOOK_BACK_MICROS
+        self._recent = {key: at_micros for key, at_micros in self._recent.items() if at_micros >= oldest}
+
+
 class WorkMetrics:
-    """Counts ended attempts, each once, and reads live attempts and leases at each scrape. May be used by threads."""
+    """Counts ended attempts and proofs, each once, and reads live attempts and leases at each scrape.
+
+    May be used by threads: one scrape reads, and others get what the last one has read.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        self._counting: Future[None] | None = None
+        self._shown: list[Metric] = []
         self._products: dict[str, str] = {}  # by the hash of the contract
         self._owners: set[Owner] = set()  # in the order in which their first attempts ended
-        self._newest = 0  # when the last counted attempt ended
-        self._recent: dict[str, int] = {}  # the counted attempts that `_LOOK_BACK_MICROS` finds again
+        self._ends_counted, self._proofs_counted = _Progress(), _Progress()
+        self._verdicts = Counter[str]()
         self._ended = Counter[tuple[Owner, str, str]]()
         self._failures = Counter[tuple[Owner, str]]()
         self._rows = Counter[Owner]()
@@ -70,29 +109,43 @@ class WorkMetrics:
         self._to_publication: dict[Owner, _Durations] = defaultdict(_Durations)
 
     def collect(self, notary: Notary) -> Iterator[Metric]:
-        """All metrics of work. Raises PvdmError if the ledger cannot be read."""
-        with self._lock:
-            self._count_ended(notary)
-            return iter([*self._ended_metrics(), *self._live_metrics(notary)])
+        """All metrics of work; the last ones if they cannot be read in time.
 
-    def _count_ended(self, notary: Notary) -> None:
-        """Count the attempts that have ended since the last call. The first call reads all of them, page by page."""
-        after = (max(0, self._newest - _LOOK_BACK_MICROS), "")
-        while True:
-            with notary.ledger.read() as unit:
-                page = statistics.page_ended(unit, after=after)
-                new = [(ended, attempt_id) for ended, attempt_id in page if attempt_id not in self._recent]
-                ends = statistics.read_ends(unit, [attempt_id for _, attempt_id in new])
-                owners = {key: self._owner_of(unit, each.origin) for key, each in ends.items()}
-            for ended, attempt_id in new:
-                self._count(ends[attempt_id], self._owner_shown(owners[attempt_id]))
-                self._recent[attempt_id] = ended
-                self._newest = max(self._newest, ended)
-            if len(page) < statistics.ENDED_PAGE_MAX_ROWS:
-                break
-            after = page[-1]
-        oldest = self._newest - _LOOK_BACK_MICROS
-        self._recent = {key: ended for key, ended in self._recent.items() if ended >= oldest}
+        Raises PvdmError if the ledger cannot be read, or while the first count is not finished.
+        """
+        if self._lock.acquire(blocking=False):
+            try:
+                if self._is_counted(notary):
+                    self._shown = [*self._proof_metrics(), *self._ended_metrics(), *self._live_metrics(notary)]
+            finally:
+                self._lock.release()
+        if not self._shown:
+            raise Code.SERVICE_BUSY("the attempts and proofs in the ledger are not counted yet")
+        return iter(self._shown)
+
+    def _is_counted(self, notary: Notary) -> bool:
+        """Count what is new, in a thread of its own: the first count may take minutes. Returns whether it has ended."""
+        if self._counting is None:
+            self._counting = call_in_daemon_thread(partial(self._count_new, notary.ledger), "pvdm-metrics")
+        ended, _ = wait([self._counting], _COUNT_WAIT_SECONDS)
+        if ended:
+            self._counting = None
+        for each in ended:
+            each.result()  # raises what the count has raised
+        return bool(ended)
+
+    def _count_new(self, ledger: Ledger) -> None:
+        self._ends_counted.count_new(ledger, statistics.page_ended, self._count_ends)
+        self._proofs_counted.count_new(ledger, statistics.page_proofs, self._count_proofs)
+
+    def _count_proofs(self, unit: Unit, proof_ids: list[str]) -> None:
+        self._verdicts += statistics.count_verdicts(unit, proof_ids)
+
+    def _count_ends(self, unit: Unit, attempt_ids: list[str]) -> None:
+        ends = statistics.read_ends(unit, attempt_ids)
+        owners = {key: self._owner_of(unit, each.origin) for key, each in ends.items()}
+        for attempt_id in attempt_ids:
+            self._count(ends[attempt_id], self._owner_shown(owners[attempt_id]))
 
     def _count(self, each: AttemptEnd, owner: Owner) -> None:
         self._ended[owner, each.state.value, "none" if each.verdict is None else each.verdict.value] += 1
@@ -124,6 +177,12 @@ class WorkMetrics:
                 product = "unknown"  # a restored ledger may lack the contract
             self._products[origin.contract_hash] = product
         return origin.domain, product, origin.producer
+
+    def _proof_metrics(self) -> Iterator[Metric]:
+        family = CounterMetricFamily("pvdm_steward_proofs", "Proofs in the ledger by verdict", labels=["verdict"])
+        for verdict in ("PASS", "FAIL"):
+            family.add_metric([verdict], self._verdicts[verdict])
+        yield family
 
     def _ended_metrics(self) -> Iterator[Metric]:
         ended = CounterMetricFamily(
