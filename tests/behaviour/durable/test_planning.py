@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -23,6 +24,7 @@ from pvdm.ledger.work import plannings, workloads
 from pvdm.ledger.work.plannings import PLAN_STARTS_MAX, Planning
 from pvdm.model.role import Role
 from pvdm.model.states import AttemptState, WorkloadState
+from pvdm.steward.http import app
 from pvdm.steward.http.v1 import work as routes
 from pvdm.steward.work import planning
 from pvdm.verify.chunk_values import ChunkValues
@@ -125,6 +127,29 @@ def test_the_caller_sees_the_progress_of_a_plan_and_then_the_workload(line: Line
         assert chunk_ids(client) == CHUNKS
     with line.notary.ledger.read() as unit:
         assert plannings.find(unit, "run-1") is None
+
+
+def test_openings_that_wait_for_plans_hold_no_thread(
+    tmp_path: Path, reads: GatedReads, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(app, "THREADS_MAX", 2)
+    monkeypatch.setattr(routes, "PLAN_WAIT_SECONDS", WAIT)
+    ids = ["run-1", "run-2", "run-3"]
+    with line_at(tmp_path, rows=[(1, DAYS[0], "Ulm")]) as line, contextlib.ExitStack() as stack:
+        line.protect(contract(BY_DAY, SINCE, where="day >= ${since}"))
+        openings = [Opening(stack.enter_context(line.client()), workload_id) for workload_id in ids]
+        assert eventually(lambda: unfinished_plans(line) == ids)
+        stack.enter_context(line.client()).identity()  # is answered while the openings wait
+        assert all(each.is_alive() and not each.seen for each in openings)
+        reads.allow(3)
+        for each in openings:
+            each.join(WAIT)
+        assert [each.error for each in openings] == [None, None, None]
+
+
+def unfinished_plans(line: Line) -> list[str]:
+    with line.notary.ledger.read() as unit:
+        return [each.workload_id for each in plannings.list_unfinished(unit)]
 
 
 def test_a_run_reports_the_progress_of_its_plan(line: Line, reads: GatedReads) -> None:
