@@ -27,7 +27,7 @@ from pvdm.api.leases import HeldLeaseRequest, LeaseRequest, LeaseView
 from pvdm.client import StewardClient
 from pvdm.client.table import TableClient
 from pvdm.durable.lease import has_ended, process_identity
-from pvdm.errors import ConflictError, PvdmError
+from pvdm.errors import ConflictError, NotAllowedError, PvdmError
 from pvdm.ledger.work import leases
 from pvdm.model.role import Role
 from pvdm.model.states import AttemptState, WorkloadState
@@ -262,6 +262,22 @@ def test_a_commit_to_the_attempts_branch_after_the_lease_was_lost_changes_nothin
         line.stage(producer, attempt, LINE_ROWS)
     assert caught.value.code == "lease_lost"
     assert line.scene.table_state().metadata.refs.get(attempt.branch) is None
+
+
+def test_a_token_of_the_producer_itself_writes_to_no_branch_of_an_attempt(line: Line, producer: StewardClient) -> None:
+    """Such a token is valid without a lease, so a run that was taken over could write with it."""
+    old_lease = acquire(producer, FIRST)
+    old = producer.next_attempt("run-1", "all", "the first", old_lease.lease_number)
+    lease = acquire(producer, OTHER, take_over=True)
+    refused = (NotAllowedError, "branch_of_attempt")
+    assert refusal(lambda: line.write(LINE_ROWS, "sales.orders", old.branch)) == refused
+    producer.abort_attempt(old.attempt_id, "taken over", lease.lease_number)
+    new = producer.next_attempt("run-1", "all", "again", lease.lease_number)
+    assert refusal(lambda: line.write(LINE_ROWS, "sales.orders", new.branch)) == refused
+    line.stage(producer, new, LINE_ROWS)
+    assert refusal(lambda: line.write(LINE_ROWS, "sales.orders", new.branch)) == refused
+    producer.staged(new.attempt_id)
+    assert producer.await_attempt(new.attempt_id, seconds=60).state is AttemptState.COMMITTED
 
 
 def test_a_request_for_the_lease_may_be_repeated(producer: StewardClient) -> None:
