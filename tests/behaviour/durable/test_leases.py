@@ -289,6 +289,17 @@ def test_a_request_for_the_lease_may_be_repeated(producer: StewardClient) -> Non
     assert acquire(producer, OTHER).lease_number == first.lease_number + 1
 
 
+def test_a_renewal_that_a_release_has_overtaken_is_refused(line: Line, producer: StewardClient) -> None:
+    """A request reads the time before it waits for its turn to write."""
+    lease, before = acquire(producer, FIRST), line.notary.clock.now_micros()
+    line.served.stand.time.pass_by(SECOND)
+    producer.release_lease("run-1", FIRST, lease.lease_number)
+    renew = partial(leases.renew, workload_id="run-1", run_id=FIRST, lease_number=lease.lease_number)
+    renewal = lambda: line.notary.ledger.transact(renew, at_micros=before)  # noqa: E731
+    assert refusal(renewal) == (ConflictError, "lease_expired")
+    assert acquire(producer, OTHER).lease_number == lease.lease_number + 1
+
+
 def test_the_step_log_says_who_worked_on_a_workload_and_who_took_it_over(line: Line, producer: StewardClient) -> None:
     acquire(producer, FIRST)
     acquire(producer, OTHER, take_over=True)
