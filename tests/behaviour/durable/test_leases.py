@@ -242,6 +242,9 @@ def test_a_lease_that_has_expired_by_the_ledgers_clock_cannot_be_used_or_renewed
     newer = acquire(producer, FIRST)
     assert newer.lease_number == 2
     assert refusal(lambda: producer.staged(attempt.attempt_id)) == (ConflictError, "lease_taken_over")
+    # Of an attempt that was rolled back, the error says that, and not that the run's own lease has taken it over.
+    producer.abort_attempt(attempt.attempt_id, "staged under an old lease", newer.lease_number)
+    assert refusal(lambda: producer.staged(attempt.attempt_id)) == (ConflictError, "attempt_moved")
 
 
 def test_a_run_whose_lease_has_only_expired_may_clean_up_after_itself(line: Line, producer: StewardClient) -> None:
