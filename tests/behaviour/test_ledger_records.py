@@ -143,7 +143,7 @@ def put_planning(unit: Unit) -> None:
     """Begin a plan, and store its progress."""
     opening = replace(workload_opening("orders-planned"), source="t-2")
     plannings.begin(unit, Planning(opening, "7", b"[]", timeout_seconds=None, files=2))
-    plannings.note_progress(unit, "orders-planned", 1, b"values")
+    plannings.note_progress(unit, "orders-planned", 1, b"values", b"hashes")
 
 
 def put_approvals(unit: Unit) -> None:

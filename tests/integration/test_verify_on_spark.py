@@ -28,9 +28,10 @@ from pvdm.model.schema import (
     StructType,
 )
 from pvdm.model.statements.core import ExtractionPath
+from pvdm.verify.chunk_files import files_of_chunk
 from pvdm.verify.fetch import Files
 from pvdm.verify.findings import Partials
-from pvdm.verify.intent import digest_plan, files_of_chunk
+from pvdm.verify.intent import digest_plan
 from pvdm.verify.job import VerificationResult, VerifyJob, verify
 from pvdm.verify.readers import JobInputs, JobKeys, SourceItem, Work
 from pvdm.verify.spark.extracting import extract_intent, job_folder

@@ -14,8 +14,9 @@ from pvdm.model.contract import Chunking, ChunkingBy
 from pvdm.model.filter.expression import Expression
 from pvdm.model.filter.literal import literal_text
 from pvdm.model.schema import Field, Kind, PrimitiveType, Schema
+from pvdm.verify.chunk_files import chunk_filter
 from pvdm.verify.filtering import filter_rows
-from pvdm.verify.planning import chunk_filter, plan_chunks
+from pvdm.verify.planning import plan_chunks
 from tests.support.oracles.filters import Table, filters, keeps, tables, typed_literals
 
 pytestmark = pytest.mark.property

@@ -24,7 +24,8 @@ from pvdm.model.filter.expression import Always, BoundLiteral, Compare, Expressi
 from pvdm.model.filter.literal import canonical_literal
 from pvdm.model.projection import ProjectionName, content
 from pvdm.model.schema import DecimalType, Field, Kind, PrimitiveType, Schema, Type
-from pvdm.verify.intent import Intent, IntentDigest, digest_plan, files_of_chunk
+from pvdm.verify.chunk_files import files_of_chunk
+from pvdm.verify.intent import Intent, IntentDigest, digest_plan
 from tests.support.examples import examples
 from tests.support.lake.scans import KEYS, Lake, fetch, identity_spec, pinned, table_of, to_doc
 from tests.support.oracles.filters import SAMPLES, Row, filters, keeps

@@ -208,7 +208,11 @@ class CatalogAccess:
         return sanity.StagedAdditions.of(grant, before.metadata, after)
 
     def _require_branches_staging(self, grant: Grant, before: TableState, after: TableMetadata) -> None:
-        """Raise if the commit changes the branch of an attempt that the Steward verifies or publishes now."""
+        """Raise if the commit changes the branch of an attempt that the Steward verifies or publishes now.
+
+        The branch of an attempt of a run accepts only the attempt's own tokens, which end with the run's lease. With
+        another token, a run whose workload was taken over could still write.
+        """
         if grant.role is Role.STEWARD:
             return
         changed = [each.name for each in rule.ref_changes(before.metadata, after) if is_steward_branch(each.name)]
@@ -217,6 +221,8 @@ class CatalogAccess:
                 found = attempts.find_live_on_branch(unit, before.row.table_uuid, name)
             if found is not None and found.state is not AttemptState.STAGING:
                 raise _not_staging_error(found.state)
+            if found is not None and found.lease_number is not None and grant.attempt_id is None:
+                raise Code.BRANCH_REFUSED(reason="branch_of_attempt", got=name)
 
     def _branch_and_places(self, grant: Grant, row: TableRow) -> tuple[str | None, tuple[Location, ...]]:
         """The branch (None: any) and places that the token may write to. An attempt's token has the attempt's."""

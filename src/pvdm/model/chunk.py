@@ -10,7 +10,7 @@ from typing import Final
 
 from pvdm.errors import Code
 from pvdm.model.canonical_json import Value, dump, parse
-from pvdm.model.fields import Fields, invalid, require_sequence, require_text
+from pvdm.model.fields import Fields, invalid, require_sequence, require_sha256, require_text
 from pvdm.model.filter.expression import Expression, parameters_of
 from pvdm.model.filter.text import parse_expression
 from pvdm.model.statements.proof import CHUNKS_MAX
@@ -30,11 +30,14 @@ class ChunkDefinition:
     """One part of the source: the rows for which the filter `where` is true, or the rows of the listed `files`.
 
     Either `where` or `files` is None. The filter has no parameters. The contract's own filter applies too.
+    `source_sha256` binds the chunk to the source's files that it was planned from (`pvdm.verify.chunk_files`). It is
+    None in the only chunk of a plan that has every row, and where a chunk only selects rows.
     """
 
     chunk_id: str
     where: str | None
     files: tuple[str, ...] | None
+    source_sha256: str | None = None
 
     def __post_init__(self) -> None:
         require_text(self.chunk_id, "the chunk id")
@@ -42,6 +45,8 @@ class ChunkDefinition:
             raise invalid("the chunk id", f"at most {CHUNK_ID_MAX_CHARACTERS} characters", str(len(self.chunk_id)))
         if (self.where is None) == (self.files is None):
             raise invalid("a chunk", "a filter or a list of files", "both or neither")
+        if self.source_sha256 is not None:
+            require_sha256(self.source_sha256, "the hash of a chunk's source files")
         size = len(self.to_bytes())
         if size > CHUNK_DEFINITION_MAX_BYTES:
             expected = f"at most {CHUNK_DEFINITION_MAX_BYTES} bytes"
@@ -61,7 +66,7 @@ class ChunkDefinition:
     def to_bytes(self) -> bytes:
         """The canonical definition."""
         rows: dict[str, Value] = {"where": self.where} if self.files is None else {"files": list(self.files)}
-        return dump({"id": self.chunk_id, **rows})
+        return dump({"id": self.chunk_id, "source": self.source_sha256, **rows})
 
     @property
     def sha256(self) -> str:
@@ -73,10 +78,11 @@ class ChunkDefinition:
         """The chunk that `to_bytes` wrote. Any other spelling is refused."""
         value = parse(data, size_max_bytes=CHUNK_DEFINITION_MAX_BYTES)
         by_files = isinstance(value, dict) and "files" in value
-        fields = Fields(value, "a chunk", ("id", "files" if by_files else "where"))
+        fields = Fields(value, "a chunk", ("id", "source", "files" if by_files else "where"))
+        source_sha256 = fields.optional_text("source")
         if by_files:
-            return cls(fields.text("id"), None, fields.texts("files"))
-        return cls(fields.text("id"), fields.text("where"), None)
+            return cls(fields.text("id"), None, fields.texts("files"), source_sha256)
+        return cls(fields.text("id"), fields.text("where"), None, source_sha256)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
@@ -12,16 +11,16 @@ from pvdm.digest import Digester, Keys, Partial, Plan, combine_each, kernel_engi
 from pvdm.errors import Code
 from pvdm.lake.format.schema.logical import type_to_iceberg
 from pvdm.lake.read.deletes import ScanFile
-from pvdm.lake.read.resolve import arrow_type, pc, promote, repeat_value
+from pvdm.lake.read.resolve import promote, repeat_value
 from pvdm.model.chunk import ChunkDefinition
 from pvdm.model.contract import BoundContract, DataProductContract, MappedColumn, map_columns
-from pvdm.model.filter.expression import Always, And, Expression, Or, columns_of
+from pvdm.model.filter.expression import columns_of
 from pvdm.model.printable import quoted
 from pvdm.model.projection import ProjectionName, content, identity
 from pvdm.model.schema import ListType, MapType, Schema, StructType
+from pvdm.verify.chunk_files import chunk_filter
 from pvdm.verify.fetch import Fetcher
-from pvdm.verify.filtering import compute_mask, filter_rows
-from pvdm.verify.planning import chunk_filter
+from pvdm.verify.filtering import filter_rows
 from pvdm.verify.source import PinnedSource
 
 
@@ -68,34 +67,6 @@ def _unknown_hint(contract: DataProductContract, column: str, mapped: Sequence[M
         f"without boundary.columns a contract takes every column of its source: an operator adds {name} to the target "
         f"(`pvdm migrate propose {target} {option}`), or lists boundary.columns without it"
     )
-
-
-def files_of_chunk(bound: BoundContract, source: PinnedSource, chunk: ChunkDefinition) -> tuple[ScanFile, ...]:
-    """The source's files that may have rows of the chunk.
-
-    A file is left out only if the values of its identity partitions rule it out. All rows of the file have these values
-    in the partitioned columns; the reader of a file raises if they do not.
-    """
-    schema = source.scan.schema
-    where = chunk_filter(bound.where(schema), chunk, schema)
-    files = source.scan.files if chunk.files is None else _find_files(source, chunk.files)
-    groups: dict[frozenset[int], list[int]] = {}
-    for index, file in enumerate(files):
-        groups.setdefault(frozenset(file.constants), []).append(index)  # `constants`: identity partitions by column id
-    chosen: set[int] = set()
-    for ids, group in groups.items():
-        fields = [field for field in schema.fields if field.field_id in ids]
-        if not fields:
-            chosen.update(group)
-            continue
-        arrays: list[Any] = []
-        for field in fields:
-            values = [files[index].constants[field.field_id] for index in group if field.field_id is not None]
-            array_type: Any = arrow_type(field.type)
-            arrays.append(pa.array([getattr(value, "bytes", value) for value in values], array_type))  # UUIDs as bytes
-        batch = pa.RecordBatch.from_arrays(arrays, names=[field.name for field in fields])
-        chosen.update(index for index, may in zip(group, _may_match(batch, where).to_pylist(), strict=True) if may)
-    return tuple(file for index, file in enumerate(files) if index in chosen)
 
 
 class IntentDigest:
@@ -191,27 +162,3 @@ def empty_batch(mapped: Sequence[MappedColumn], source: Schema) -> pa.RecordBatc
     """A batch without rows, in the mapped columns of a source with this schema."""
     arrays: list[Any] = [promote(repeat_value(None, source.column(each.source).type, 0), each.type) for each in mapped]
     return pa.RecordBatch.from_arrays(arrays, names=[each.target for each in mapped])
-
-
-def _find_files(source: PinnedSource, locations: Sequence[str]) -> tuple[ScanFile, ...]:
-    files = {file.location: file for file in source.scan.files}
-    for location in locations:
-        if location not in files:
-            raise Code.CHUNK_FILE_UNKNOWN(got=ascii(location[:200]))
-    return tuple(files[location] for location in locations)
-
-
-def _may_match(partitions: pa.RecordBatch, where: Expression) -> Any:
-    """For each file (a row of `partitions`): whether the filter can be true for one of its rows.
-
-    A part of the filter that uses a column outside the partition is taken as true.
-    """
-    if set(columns_of(where)) <= set(partitions.schema.names):
-        return pc.fill_null(compute_mask(partitions, where), False)
-    match where:
-        case And(parts):
-            return functools.reduce(pc.and_, (_may_match(partitions, part) for part in parts))
-        case Or(parts):
-            return functools.reduce(pc.or_, (_may_match(partitions, part) for part in parts))
-        case _:
-            return compute_mask(partitions, Always())

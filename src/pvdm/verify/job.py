@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Final, Protocol
 
 from pvdm import fault
 from pvdm.digest import Plan, kernel_engine
-from pvdm.errors import InputError, VerificationError
+from pvdm.errors import Code, InputError, VerificationError
 from pvdm.lake.format.schema.logical import to_model
 from pvdm.lake.read.deletes import ScanFile
 from pvdm.lake.vault import Vault
@@ -21,17 +21,23 @@ from pvdm.model.statements.verdict import BOUNDARY_CODES, FailureClass
 from pvdm.trust.keys.context import AttemptContext
 from pvdm.trust.keys.handles import HANDLE_REDEMPTIONS_MAX, Handles
 from pvdm.trust.keys.service import KeyService
+from pvdm.verify.chunk_files import files_of_chunk, hash_file, hash_source
 from pvdm.verify.fetch import Files, Freeze, HashedFile, freeze, freeze_readable
 from pvdm.verify.findings import Finding, classify_rows, count_rows
-from pvdm.verify.intent import digest_plan, files_of_chunk
+from pvdm.verify.intent import digest_plan
 from pvdm.verify.locate import LocateLimits, locate
 from pvdm.verify.readers import JobInputs, JobKeys, Reader, SourceItem, StagedItem, ThreadReader, Work
-from pvdm.verify.source import translate_read_errors
+from pvdm.verify.source import PinnedSource, translate_read_errors, unusable_error
 from pvdm.verify.spark.extracting import SparkExtraction, require_extraction
 from pvdm.verify.staged import Rules, StagedFiles, find_changed_base, read_staged
 from pvdm.verify.verdict import Digests, VerificationResult, VerifyJob, conclude
 
 __all__ = ["ClusterReader", "Tools", "VerificationResult", "VerifyJob", "verify"]
+
+_NOT_AS_PLANNED_HINT: Final = (
+    "put back the files that the workload was planned from; or an operator abandons the workload, and a new workload "
+    "id plans the source as it is then"
+)
 
 
 class ClusterReader(Reader, Protocol):
@@ -76,6 +82,7 @@ def verify(job: VerifyJob, tools: Tools) -> VerificationResult:
     with translate_read_errors():
         source_files = files_of_chunk(job.bound, job.source, job.chunk)
         source_freeze = freeze(job.source.scan.locations(source_files), tools.files, threads=tools.threads)
+    _require_planned_source(job, source_files, source_freeze)
     findings = (*staged.findings, *not_frozen, *_make_durable(job, staged, staged_freeze, tools.files))
     fault.point("verify.after_freeze")
     if findings:
@@ -135,6 +142,25 @@ def _make_durable(job: VerifyJob, staged: StagedFiles, staged_freeze: Freeze, fi
     return []
 
 
+def _require_planned_source(job: VerifyJob, files: Sequence[ScanFile], source_freeze: Freeze) -> None:
+    """Raise `source_unusable` unless the chunk's source files are those that the workload was planned from."""
+    if job.chunk.source_sha256 is None:
+        return
+    source = job.source
+    # A list of files is planned from the source's listing alone.
+    read = files if job.chunk.files is None else ()
+    hashes = [hash_file(source.listing_sha256, _frozen_files(source, each, source_freeze)) for each in read]
+    found = hash_source(source.listing_sha256, hashes)
+    if found != job.chunk.source_sha256:
+        error = Code.SOURCE_DAMAGED(reason="source_not_as_planned", expected=job.chunk.source_sha256, got=found)
+        raise unusable_error(error, _NOT_AS_PLANNED_HINT)
+
+
+def _frozen_files(source: PinnedSource, file: ScanFile, source_freeze: Freeze) -> tuple[HashedFile, ...]:
+    """The frozen files to fetch for a data file of the source: itself and its delete files."""
+    return tuple(source_freeze.files[location] for location in source.scan.locations([file]))
+
+
 def _list_work(
     job: VerifyJob,
     tools: Tools,
@@ -157,10 +183,7 @@ def _list_work(
     return Work(
         inputs=JobInputs(plan, job.metadata, job.bound, job.chunk, job.source, rewrites),
         staged=tuple(StagedItem(at, each, frozen[each.data_file.file_path]) for at, each in enumerate(entries)),
-        source=tuple(
-            SourceItem(each, tuple(source_freeze.files[location] for location in job.source.scan.locations([each])))
-            for each in source_files
-        ),
+        source=tuple(SourceItem(each, _frozen_files(job.source, each, source_freeze)) for each in source_files),
         store_copy=store_copy if rewrites else None,
     )
 

@@ -42,8 +42,9 @@ from pvdm.model.printable import quoted
 from pvdm.model.projection import ProjectionName
 from pvdm.model.schema import Field, Kind, PrimitiveType
 from pvdm.model.statements.verdict import FailureClass
+from pvdm.verify.chunk_files import files_of_chunk
 from pvdm.verify.fetch import Files, Freeze, HashedFile, source_fetcher
-from pvdm.verify.intent import Intent, files_of_chunk
+from pvdm.verify.intent import Intent
 from pvdm.verify.readers import JobInputs, ReadFile
 from pvdm.verify.source import translate_read_errors
 

@@ -14,7 +14,9 @@ import hashlib
 import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
+from typing import TypeAlias
 
 import pyarrow as pa
 
@@ -31,13 +33,17 @@ from pvdm.model.chunk import (
 )
 from pvdm.model.contract import BoundContract, Chunking, ChunkingBy
 from pvdm.model.filter import expression as ex
-from pvdm.model.filter.bind import bind, column_type, require_ordered, require_simple
+from pvdm.model.filter.bind import column_type, require_ordered, require_simple
 from pvdm.model.filter.claim import Claim
 from pvdm.model.filter.claim_filter import read_claim
 from pvdm.model.filter.literal import canonical_literal, literal_text, parse_literal
 from pvdm.model.schema import Schema, Type
+from pvdm.verify.chunk_files import FilePruning, hash_source, narrow
 from pvdm.verify.chunk_values import has_rows, list_combinations
 from pvdm.verify.source import PinnedSource
+
+LastChunkCheck: TypeAlias = Callable[[ex.Expression, Sequence[ChunkDefinition]], bool]
+"""Whether a plan needs a last chunk of this filter beside the other chunks."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -59,35 +65,27 @@ def plan_chunks(
     values: Iterable[Sequence[ex.LiteralValue | None]] = (),
     files: Sequence[tuple[str, int]] = (),
     most: int,
-    has_rows: Callable[[ex.Expression], bool] = lambda _: True,
+    is_needed: LastChunkCheck = lambda _, __: True,
 ) -> ChunkPlan:
     """The plan for a source of this schema, with at most `most` chunks.
 
     Chunking by partition needs `values`: the combinations of its columns' values in the source, in the form of literals
     (days, microseconds, `Decimal`, `UUID`). Chunking by files needs `files`: location and size of every data file.
 
-    The last chunk by partition or range has all rows that are in no other chunk. It is left out if `has_rows` is false
-    for its filter, unless it is the only chunk.
+    The last chunk by partition or range has all rows that are in no other chunk. It is left out if `is_needed` is
+    false for its filter and the other chunks, unless it is the only chunk.
     """
     match chunking.by:
         case ChunkingBy.NONE:
             chunks = [ChunkDefinition("all", str(ex.Always()), None)]
         case ChunkingBy.PARTITION:
-            chunks = _plan_by_partition(chunking.columns, schema, values, most, has_rows)
+            chunks = _plan_by_partition(chunking.columns, schema, values, most, is_needed)
         case ChunkingBy.FILES:
             chunks = _plan_by_files(files, chunking.max_bytes or 0, most)
         case ChunkingBy.RANGE:
-            chunks = _plan_by_range(str(chunking.column), chunking.bounds, schema, most, has_rows)
+            chunks = _plan_by_range(str(chunking.column), chunking.bounds, schema, most, is_needed)
     require_chunks(len(chunks), most)
     return ChunkPlan(tuple(chunks))
-
-
-def chunk_filter(where: ex.Expression, chunk: ChunkDefinition, schema: Schema) -> ex.Expression:
-    """The contract's bound filter and the chunk's own, as one bound filter over the source."""
-    own = bind(chunk.expression, schema, {})
-    if isinstance(own, ex.Always):
-        return where
-    return own if isinstance(where, ex.Always) else ex.And((where, own))
 
 
 def _plan_by_partition(
@@ -95,7 +93,7 @@ def _plan_by_partition(
     schema: Schema,
     values: Iterable[Sequence[ex.LiteralValue | None]],
     most: int,
-    has_rows: Callable[[ex.Expression], bool],
+    is_needed: LastChunkCheck,
 ) -> list[ChunkDefinition]:
     kinds = [column_type(schema, column) for column in columns]
     for column, kind in zip(columns, kinds, strict=True):
@@ -117,7 +115,7 @@ def _plan_by_partition(
     rest = _other_than(columns, kinds, ordered)
     # The filter of all other rows lists every value. It may be longer than a definition, which only matters if it is
     # needed.
-    if not chunks or has_rows(rest):
+    if not chunks or is_needed(rest, chunks):
         name = readable_id(tuple((escaped(name), "~other") for name in columns))
         chunks.append(ChunkDefinition(name, str(rest), None))
     return chunks
@@ -185,7 +183,7 @@ def _join_predicates(kind: type[ex.And] | type[ex.Or], parts: Sequence[ex.Expres
 
 
 def _plan_by_range(
-    column: str, bounds: tuple[str, ...], schema: Schema, most: int, has_rows: Callable[[ex.Expression], bool]
+    column: str, bounds: tuple[str, ...], schema: Schema, most: int, is_needed: LastChunkCheck
 ) -> list[ChunkDefinition]:
     """Half-open ranges between the bounds; NaN is above every bound, and null has its own chunk."""
     kind = column_type(schema, column)
@@ -204,7 +202,7 @@ def _plan_by_range(
         where = _join_predicates(ex.And, parts) if parts else ex.IsNull(column, negated=True)
         chunks.append(ChunkDefinition(readable_id(((escaped(column), name),)), str(where), None))
     null = ex.IsNull(column)
-    if has_rows(null):
+    if is_needed(null, chunks):
         chunks.append(ChunkDefinition(readable_id(((escaped(column), "~null"),)), str(null), None))
     return chunks
 
@@ -244,23 +242,55 @@ def _plan_by_files(files: Sequence[tuple[str, int]], max_bytes: int, most: int) 
     ]
 
 
-def plan_workload(bound: BoundContract, source: PinnedSource, values: pa.Table | None) -> ChunkPlan:
-    """Plan the chunks of the filtered source. `values` is None if the plan needs none (`reads_rows`).
+@dataclass(frozen=True, slots=True)
+class ReadSource:
+    """What planning has read from the source: the values that decide the plan, and the hash of each file in order."""
+
+    values: pa.Table
+    file_hashes: Sequence[bytes]
+
+
+def plan_workload(bound: BoundContract, source: PinnedSource, read: ReadSource | None) -> ChunkPlan:
+    """Plan the chunks of the filtered source. `read` is None if the plan needs no values (`reads_rows`).
 
     The last chunk, of all other rows, is left out if its filter is true for none of the values, since it would be
-    verified and published without a row.
+    verified and published without a row. It is needed, though, if it alone reads some file: a chunk binds the plan to
+    the bytes of the files that it reads, and a file that no chunk reads could have had other bytes.
     """
     chunking, schema = bound.contract.chunking, source.scan.schema
+    files, where = source.scan.files, bound.where(schema)
+    pruning = FilePruning(schema, files)
+
+    def find_files(own: ex.Expression) -> list[int]:
+        return pruning.find(narrow(where, own, schema))
+
+    def is_needed(last: ex.Expression, others: Sequence[ChunkDefinition]) -> bool:
+        if read is None or has_rows(chunking, schema, read.values, last):
+            return True
+        remaining = set(find_files(last))
+        for chunk in others:
+            if not remaining:
+                break
+            remaining.difference_update(find_files(chunk.expression))
+        return bool(remaining)
+
     combinations: Iterable[Sequence[ex.LiteralValue | None]] = ()
-    if values is not None and chunking.by is ChunkingBy.PARTITION:
-        combinations = list_combinations(chunking, schema, values)
-    files = [(each.location, each.size) for each in source.scan.files]
+    if read is not None and chunking.by is ChunkingBy.PARTITION:
+        combinations = list_combinations(chunking, schema, read.values)
+    listed = [(each.location, each.size) for each in files]
     most = bound.contract.limits.chunks
+    plan = plan_chunks(chunking, schema, values=combinations, files=listed, most=most, is_needed=is_needed)
+    if chunking.by is ChunkingBy.NONE:
+        return plan  # its chunk has every row, whatever the source's files are
+    hash_files = lru_cache(partial(_hash_files, source.listing_sha256, read))  # many chunks may read the same files
+    return ChunkPlan(
+        tuple(replace(each, source_sha256=hash_files(tuple(find_files(each.expression)))) for each in plan)
+    )
 
-    def is_needed(chunk: ex.Expression) -> bool:
-        return values is None or has_rows(chunking, schema, values, chunk)
 
-    return plan_chunks(chunking, schema, values=combinations, files=files, most=most, has_rows=is_needed)
+def _hash_files(listing_sha256: str, read: ReadSource | None, files: tuple[int, ...]) -> str:
+    """The hash that binds a chunk which reads these files. It has the files' bytes if planning has read them."""
+    return hash_source(listing_sha256, () if read is None else (read.file_hashes[index] for index in files))
 
 
 def claim_of(bound: BoundContract, source_schema: Schema) -> Claim:

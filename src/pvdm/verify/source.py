@@ -22,8 +22,10 @@ from pvdm.lake.format.table.snapshots import Snapshot
 from pvdm.lake.paths import parse_location
 from pvdm.lake.read.deletes import ScanFile
 from pvdm.lake.read.entries import FileReader
+from pvdm.lake.read.found_manifests import UnchangingFiles
 from pvdm.lake.read.resolve import initial_defaults
 from pvdm.lake.read.scan import Scan, plan_scan, scan_batches, schema_of
+from pvdm.model.canonical_json import dump
 from pvdm.model.fields import require_sha256
 from pvdm.model.schema import Schema
 from pvdm.model.statements.table import TableRef
@@ -38,11 +40,15 @@ _CATALOG: Final = "files"  # in place of a catalog's name
 
 @dataclass(frozen=True, slots=True)
 class PinnedSource:
-    """The source of a workload: its table or set of files, the pinned snapshot, and the scan that reads it."""
+    """The source of a workload: its table or set of files, the pinned snapshot, and the scan that reads it.
+
+    `listing_sha256` is the hash of the manifests that list the source's files, and so of all that the scan was made of.
+    """
 
     ref: TableRef
     snapshot_id: int
     scan: Scan
+    listing_sha256: str
     metadata: TableMetadata | None = None
     """The table's metadata, for readers that plan a scan themselves; None for a set of files."""
     newer_columns: tuple[JsonObject, ...] = ()
@@ -64,7 +70,9 @@ class PinnedSource:
 def pin_table(ref: TableRef, metadata: TableMetadata, snapshot_id: int, reader: FileReader) -> PinnedSource:
     """Pin a snapshot of a table."""
     snapshot = _get_snapshot(ref, metadata, snapshot_id)
-    return PinnedSource(ref, snapshot_id, plan_scan(metadata, snapshot, reader), metadata)
+    manifests = UnchangingFiles(reader)
+    scan = plan_scan(metadata, snapshot, manifests)
+    return PinnedSource(ref, snapshot_id, scan, hashlib.sha256(dump(manifests.hashes)).hexdigest(), metadata)
 
 
 def pinned_schema(ref: TableRef, metadata: TableMetadata, snapshot_id: int) -> Schema:
@@ -108,7 +116,7 @@ def _parse_manifest(location: str, data: bytes) -> PinnedSource:
     schema = to_model(table_schema)
     # Columns of a set of files are never renamed, so a file without field ids is read by names (`named`).
     scan = Scan(schema, frozenset(), listed, initial_defaults(table_schema), named=schema)
-    return PinnedSource(ref, manifest_snapshot_id(data), scan)
+    return PinnedSource(ref, manifest_snapshot_id(data), scan, hashlib.sha256(data).hexdigest())
 
 
 def require_descends(metadata: TableMetadata, snapshot_id: int, last_published: int | None) -> None:

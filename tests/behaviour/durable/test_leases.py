@@ -27,7 +27,7 @@ from pvdm.api.leases import HeldLeaseRequest, LeaseRequest, LeaseView
 from pvdm.client import StewardClient
 from pvdm.client.table import TableClient
 from pvdm.durable.lease import has_ended, process_identity
-from pvdm.errors import ConflictError, PvdmError
+from pvdm.errors import ConflictError, NotAllowedError, PvdmError
 from pvdm.ledger.clock import last_served_micros
 from pvdm.ledger.work import leases
 from pvdm.model.role import Role
@@ -243,6 +243,9 @@ def test_a_lease_that_has_expired_by_the_ledgers_clock_cannot_be_used_or_renewed
     newer = acquire(producer, FIRST)
     assert newer.lease_number == 2
     assert refusal(lambda: producer.staged(attempt.attempt_id)) == (ConflictError, "lease_taken_over")
+    # Of an attempt that was rolled back, the error says that, and not that the run's own lease has taken it over.
+    producer.abort_attempt(attempt.attempt_id, "staged under an old lease", newer.lease_number)
+    assert refusal(lambda: producer.staged(attempt.attempt_id)) == (ConflictError, "attempt_moved")
 
 
 def test_a_run_whose_lease_has_only_expired_may_clean_up_after_itself(line: Line, producer: StewardClient) -> None:
@@ -265,6 +268,22 @@ def test_a_commit_to_the_attempts_branch_after_the_lease_was_lost_changes_nothin
     assert line.scene.table_state().metadata.refs.get(attempt.branch) is None
 
 
+def test_a_token_of_the_producer_itself_writes_to_no_branch_of_an_attempt(line: Line, producer: StewardClient) -> None:
+    """Such a token is valid without a lease, so a run that was taken over could write with it."""
+    old_lease = acquire(producer, FIRST)
+    old = producer.next_attempt("run-1", "all", "the first", old_lease.lease_number)
+    lease = acquire(producer, OTHER, take_over=True)
+    refused = (NotAllowedError, "branch_of_attempt")
+    assert refusal(lambda: line.write(LINE_ROWS, "sales.orders", old.branch)) == refused
+    producer.abort_attempt(old.attempt_id, "taken over", lease.lease_number)
+    new = producer.next_attempt("run-1", "all", "again", lease.lease_number)
+    assert refusal(lambda: line.write(LINE_ROWS, "sales.orders", new.branch)) == refused
+    line.stage(producer, new, LINE_ROWS)
+    assert refusal(lambda: line.write(LINE_ROWS, "sales.orders", new.branch)) == refused
+    producer.staged(new.attempt_id)
+    assert producer.await_attempt(new.attempt_id, seconds=60).state is AttemptState.COMMITTED
+
+
 def test_a_request_for_the_lease_may_be_repeated(producer: StewardClient) -> None:
     first = acquire(producer, FIRST)
     assert acquire(producer, FIRST).lease_number == first.lease_number
@@ -272,6 +291,17 @@ def test_a_request_for_the_lease_may_be_repeated(producer: StewardClient) -> Non
     released = producer.release_lease("run-1", FIRST, first.lease_number)
     assert (released.live, producer.release_lease("run-1", FIRST, first.lease_number)) == (False, released)
     assert acquire(producer, OTHER).lease_number == first.lease_number + 1
+
+
+def test_a_renewal_that_a_release_has_overtaken_is_refused(line: Line, producer: StewardClient) -> None:
+    """A request reads the time before it waits for its turn to write."""
+    lease, before = acquire(producer, FIRST), line.notary.clock.now_micros()
+    line.served.stand.time.pass_by(SECOND)
+    producer.release_lease("run-1", FIRST, lease.lease_number)
+    renew = partial(leases.renew, workload_id="run-1", run_id=FIRST, lease_number=lease.lease_number)
+    renewal = lambda: line.notary.ledger.transact(renew, at_micros=before)  # noqa: E731
+    assert refusal(renewal) == (ConflictError, "lease_expired")
+    assert acquire(producer, OTHER).lease_number == lease.lease_number + 1
 
 
 def test_the_step_log_says_who_worked_on_a_workload_and_who_took_it_over(line: Line, producer: StewardClient) -> None:

@@ -183,7 +183,8 @@ def test_a_run_that_is_taken_over_before_its_hand_in_reports_it(shop: Shop, monk
     monkeypatch.setattr(calls, "staged", run_again_then_hand_in)
     first = run(shop, table)
     assert isinstance(first, RolledBack), first
-    assert first.error.reason == "lease_taken_over"
+    assert first.error.reason == "attempt_taken_over"
+    assert "another run" in first.error.message
 
 
 def test_an_attempt_aborted_by_another_caller_is_reported_with_the_reason(shop: Shop) -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Iterator
 from functools import partial
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from pvdm import Coordinator
@@ -20,15 +23,21 @@ from pvdm.errors import InputError, PvdmError, UnavailableError
 from pvdm.ledger.work import plannings, workloads
 from pvdm.ledger.work.plannings import PLAN_STARTS_MAX, Planning
 from pvdm.model.role import Role
+from pvdm.model.states import AttemptState, WorkloadState
+from pvdm.steward.http import app
 from pvdm.steward.http.v1 import work as routes
 from pvdm.steward.work import planning
 from pvdm.verify.chunk_values import ChunkValues
-from tests.support.steward.pipeline import BY_DAY, Line, contract, line_at, table_of
+from tests.support.steward.leases import open_attempt
+from tests.support.steward.pipeline import BY_DAY, RAW, REASON, Line, contract, line_at, table_of
+from tests.support.stores.places import file_at
 from tests.support.waiting import eventually, wait_for_jobs
 
 WAIT = 30
 DAYS = ("2026-11-13", "2026-11-14", "2026-11-15")
 CHUNKS = [f"day={day}" for day in DAYS]
+TOWNS = ("Aue", "Ulm", "Zug")
+BY_TOWN = "chunking:\n  by: partition\n  columns: [town]"
 SINCE = "parameters:\n  since: {type: date}"
 ALL = {"since": DAYS[0]}
 
@@ -118,6 +127,29 @@ def test_the_caller_sees_the_progress_of_a_plan_and_then_the_workload(line: Line
         assert chunk_ids(client) == CHUNKS
     with line.notary.ledger.read() as unit:
         assert plannings.find(unit, "run-1") is None
+
+
+def test_openings_that_wait_for_plans_hold_no_thread(
+    tmp_path: Path, reads: GatedReads, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(app, "THREADS_MAX", 2)
+    monkeypatch.setattr(routes, "PLAN_WAIT_SECONDS", WAIT)
+    ids = ["run-1", "run-2", "run-3"]
+    with line_at(tmp_path, rows=[(1, DAYS[0], "Ulm")]) as line, contextlib.ExitStack() as stack:
+        line.protect(contract(BY_DAY, SINCE, where="day >= ${since}"))
+        openings = [Opening(stack.enter_context(line.client()), workload_id) for workload_id in ids]
+        assert eventually(lambda: unfinished_plans(line) == ids)
+        stack.enter_context(line.client()).identity()  # is answered while the openings wait
+        assert all(each.is_alive() and not each.seen for each in openings)
+        reads.allow(3)
+        for each in openings:
+            each.join(WAIT)
+        assert [each.error for each in openings] == [None, None, None]
+
+
+def unfinished_plans(line: Line) -> list[str]:
+    with line.notary.ledger.read() as unit:
+        return [each.workload_id for each in plannings.list_unfinished(unit)]
 
 
 def test_a_run_reports_the_progress_of_its_plan(line: Line, reads: GatedReads) -> None:
@@ -273,6 +305,47 @@ def test_starts_that_store_something_or_end_with_an_error_do_not_count(line: Lin
     planner.run("run-1")
     with line.notary.ledger.read() as unit:
         assert workloads.get(unit, "run-1").plan_hash
+
+
+@pytest.mark.parametrize("is_restarted", [False, True], ids=["in one process", "continued after a restart"])
+def test_a_plan_that_was_made_from_other_bytes_of_the_source_publishes_nothing(
+    tmp_path: Path, reads: GatedReads, is_restarted: bool
+) -> None:
+    """While the plan is made, a file has the bytes of another one, which has as many rows."""
+    rows = [(at, DAYS[0], town) for at, town in enumerate(TOWNS)]
+    with line_at(tmp_path, rows=()) as line, line.client() as client:
+        for row in rows:
+            line.write([row])
+        line.protect(contract(BY_TOWN, SINCE, where="day >= ${since}"))
+        files = source_files(line)
+        pinned_bytes, other_bytes = files["Ulm"].read_bytes(), files["Aue"].read_bytes()
+        assert len(pinned_bytes) == len(other_bytes)
+        files["Ulm"].write_bytes(other_bytes)
+        begin_without_jobs(line)
+        if is_restarted:
+            die_while_planning(line, reads, allowed_files=2)
+            assert files["Ulm"].name in " ".join(reads.read)
+            files["Ulm"].write_bytes(pinned_bytes)
+        reads.allow(3)
+        line.notary.workloads.planner.run("run-1")
+        files["Ulm"].write_bytes(pinned_bytes)
+        line.notary.jobs.start()
+        assert chunk_ids(client) == ["town=Aue", "town=Zug"]  # the row with Ulm is in no chunk
+        attempt = open_attempt(client, "run-1", "town=Aue", REASON)
+        line.stage(client, attempt, rows[:1])
+        client.staged(attempt.attempt_id)
+        assert wait_for_jobs(line.notary.jobs, WAIT)
+        found = client.attempt(attempt.attempt_id)
+        assert found.refusal is not None
+        assert (found.state, found.refusal.reason) == (AttemptState.ROLLED_BACK, "source_unusable")
+        assert "not those that the workload was planned from" in found.refusal.message
+        assert client.workload("run-1").state is WorkloadState.OPEN
+
+
+def source_files(line: Line) -> dict[str, Path]:
+    """The source's data files by the town of their first row."""
+    folder = file_at(line.scene.table_state("orders", RAW).metadata.location)
+    return {str(pq.read_table(BytesIO(each.read_bytes()))["town"][0]): each for each in folder.rglob("*.parquet")}
 
 
 def test_a_plan_whose_job_fails_is_an_error_of_its_callers_and_is_made_at_the_next_call(

@@ -7,8 +7,9 @@ from pvdm.digest.sharing import share
 from pvdm.model.chunk import ChunkDefinition
 from pvdm.model.contract import BoundContract
 from pvdm.model.projection import ProjectionName
+from pvdm.verify.chunk_files import files_of_chunk
 from pvdm.verify.fetch import Fetcher
-from pvdm.verify.intent import Intent, IntentDigest, files_of_chunk
+from pvdm.verify.intent import Intent, IntentDigest
 from pvdm.verify.source import PinnedSource
 
 

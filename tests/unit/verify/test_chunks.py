@@ -18,7 +18,8 @@ from pvdm.model.filter.expression import Always
 from pvdm.model.filter.text import parse_expression
 from pvdm.model.schema import Field, Inner, Kind, ListType, PrimitiveType, Schema, type_from_json
 from pvdm.model.statements.proof import CHUNKS_MAX
-from pvdm.verify.planning import chunk_filter, plan_chunks
+from pvdm.verify.chunk_files import chunk_filter
+from pvdm.verify.planning import plan_chunks
 
 SCHEMA = Schema(
     (
@@ -244,10 +245,12 @@ def test_an_id_that_is_not_one_short_line_is_refused(chunk_id: str) -> None:
     [
         b"{}",
         b'{"id":"a"}',
-        b'{"files":[],"id":"a","where":"true"}',
-        b'{"id":"a","where":1}',
-        b'{"files":[1],"id":"a"}',
-        b'{"where":"true","id":"a"}',
+        b'{"id":"a","where":"true"}',
+        b'{"files":[],"id":"a","source":null,"where":"true"}',
+        b'{"id":"a","source":null,"where":1}',
+        b'{"id":"a","source":"ab","where":"true"}',
+        b'{"files":[1],"id":"a","source":null}',
+        b'{"where":"true","source":null,"id":"a"}',
         b"[]",
     ],
 )
@@ -259,9 +262,13 @@ def test_bytes_that_are_no_definition_are_refused(data: bytes) -> None:
 def test_a_chunk_definition_has_these_bytes() -> None:
     assert (
         ChunkDefinition("region=eu", "region = 'eu'", None).to_bytes()
-        == b'{"id":"region=eu","where":"region = \'eu\'"}'
+        == b'{"id":"region=eu","source":null,"where":"region = \'eu\'"}'
     )
-    assert ChunkDefinition("files-1", None, ("f1", "f2")).to_bytes() == b'{"files":["f1","f2"],"id":"files-1"}'
+    source = "ab" * 32
+    assert (
+        ChunkDefinition("files-1", None, ("f1", "f2"), source).to_bytes()
+        == b'{"files":["f1","f2"],"id":"files-1","source":"%s"}' % source.encode()
+    )
 
 
 def test_the_filter_of_a_chunk_is_combined_with_the_contracts_filter() -> None:

@@ -15,7 +15,8 @@ from pvdm.model.chunk import ChunkDefinition
 from pvdm.model.contract import BoundContract
 from pvdm.model.projection import ProjectionName
 from pvdm.model.schema import DecimalType, Field, Kind, PrimitiveType, Schema
-from pvdm.verify.intent import digest_plan, files_of_chunk, require_mapping
+from pvdm.verify.chunk_files import files_of_chunk
+from pvdm.verify.intent import digest_plan, require_mapping
 from tests.support.lake.scans import KEYS, Lake, fetch, identity_spec, pinned, table_of, to_doc
 from tests.support.verify.intents import digest_intent
 from tests.support.verify.plans import plan_with_rows

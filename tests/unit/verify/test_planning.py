@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 from pvdm.errors import InputError
+from pvdm.lake.format.manifest.entry import IdMap
 from pvdm.model import chunk
 from pvdm.model.chunk import CHUNK_DEFINITION_MAX_BYTES, ChunkPlan
 from pvdm.model.filter.claim import Claim, ClaimValue
@@ -19,11 +21,12 @@ from pvdm.verify.chunk_values import ChunkValues
 from pvdm.verify.planning import claim_of
 from tests.support.claims import overlap
 from tests.support.for_each import for_each
-from tests.support.lake.scans import Lake, fetch, pinned, table_of, to_doc
+from tests.support.lake.scans import Lake, fetch, identity_spec, pinned, table_of, to_doc
 from tests.support.verify.plans import plan_with_rows
 from tests.unit.contract.examples import contract_with
 
 DATE = PrimitiveType(Kind.DATE)
+BY_ID = {"by": "partition", "columns": ["id"]}
 TWO_DAYS = "2026-03-29T00:00:00Z <= t < 2026-03-30T00:00:00.5Z"
 COLUMNS = Schema(
     (
@@ -154,6 +157,49 @@ def test_chunking_by_none_or_by_files_reads_no_files(tmp_path: Path, chunking: d
         Path(location.removeprefix("file://")).unlink()
     found = plan_with_rows(contract_with(("chunking", chunking)).bind({}), pinned(lake), fetch)
     assert len(found.chunks) == {"none": 1, "files": 2}[chunking["by"]]
+
+
+@pytest.mark.usefixtures("kernel")
+def test_the_last_chunk_is_planned_if_no_other_chunk_reads_some_file(tmp_path: Path) -> None:
+    lake = Lake(tmp_path, (to_doc(COLUMNS),), specs={0: identity_spec(3, "s")})
+    for name, number in (("a", 1), ("b", 9)):
+        lake.data(table_of(COLUMNS, [{"id": number, "s": name}]), partition={1000: name})
+    chunking = {"by": "partition", "columns": ["s"]}
+    for where, chunks in (("id < 9", ["s=a", "s=~other"]), ("s = 'a'", ["s=a"]), ("true", ["s=a", "s=b"])):
+        bound = contract_with(("chunking", chunking), ("boundary/where", where)).bind({})
+        assert chunk_ids(plan_with_rows(bound, pinned(lake), fetch)) == chunks
+
+
+@pytest.mark.usefixtures("kernel")
+def test_planning_reads_the_delete_files_that_verification_freezes(tmp_path: Path) -> None:
+    lake = Lake(tmp_path, (to_doc(COLUMNS),))
+    data = lake.data(table_of(COLUMNS, [{"id": at} for at in range(4)]))
+    keys = Schema(COLUMNS.fields[:1])
+    deletes = [lake.positions([(data, 0)]), lake.equalities(table_of(keys, [{"id": 2}]), [1])]
+    read: list[str] = []
+
+    def fetch_and_note(location: str) -> bytes:
+        read.append(location)
+        return fetch(location)
+
+    values = ChunkValues(contract_with(("chunking", BY_ID)).bind({}), pinned(lake))
+    list(values.read(values.files[0], fetch_and_note))
+    assert sorted(read) == sorted([data, *deletes]) == list(pinned(lake).scan.locations())
+
+
+@pytest.mark.usefixtures("kernel")
+@pytest.mark.parametrize("chunking", [BY_ID, {"by": "files", "max-size": 1_000_000}], ids=["by values", "by files"])
+def test_a_chunk_is_bound_to_the_manifests_that_it_was_planned_from(tmp_path: Path, chunking: dict[str, Any]) -> None:
+    bound, found = contract_with(("chunking", chunking)).bind({}), []
+    for length in (1, 2):
+        lake = Lake(tmp_path, (to_doc(COLUMNS),))
+        changes = {"column_sizes": IdMap([(1, length)])}
+        lake.data(table_of(COLUMNS, [{"id": 1}]), changes=changes)
+        (chunk,) = plan_with_rows(bound, pinned(lake), fetch)
+        found.append(chunk)
+    first, second = found
+    assert first.source_sha256 != second.source_sha256
+    assert replace(first, source_sha256=None) == replace(second, source_sha256=None)
 
 
 def claim_by(column: str | None, where: str, parameters: Mapping[str, str] | None = None) -> Claim:

@@ -154,6 +154,7 @@ CREATE TABLE plannings (
 	files_read BIGINT NOT NULL,
 	starts BIGINT NOT NULL,
 	found BYTEA NOT NULL,
+	file_hashes BYTEA NOT NULL,
 	error TEXT,
 	error_reported BIGINT NOT NULL,
 	at_micros BIGINT NOT NULL CONSTRAINT at_micros_not_negative CHECK (at_micros >= 0),
@@ -931,7 +932,7 @@ WHEN (NEW.workload_id IS DISTINCT FROM OLD.workload_id
     OR NEW.newer_columns IS DISTINCT FROM OLD.newer_columns
     OR NEW.timeout_seconds IS DISTINCT FROM OLD.timeout_seconds
     OR NEW.files IS DISTINCT FROM OLD.files)
-EXECUTE FUNCTION pvdm_refuse('only files_read, starts, found, error, error_reported, at_micros of plannings change')
+EXECUTE FUNCTION pvdm_refuse('only files_read, starts, found, file_hashes, error, error_reported, at_micros of plannings change')
 --;
 CREATE TRIGGER plannings_no_truncate BEFORE TRUNCATE ON plannings
 FOR EACH STATEMENT

@@ -165,6 +165,7 @@ CREATE TABLE plannings (
 	files_read INTEGER NOT NULL,
 	starts INTEGER NOT NULL,
 	found BLOB NOT NULL,
+	file_hashes BLOB NOT NULL,
 	error TEXT,
 	error_reported INTEGER NOT NULL,
 	at_micros INTEGER NOT NULL CONSTRAINT at_micros_not_negative CHECK (at_micros >= 0),
@@ -934,7 +935,7 @@ WHEN NEW.workload_id IS NOT OLD.workload_id
     OR NEW.timeout_seconds IS NOT OLD.timeout_seconds
     OR NEW.files IS NOT OLD.files
 BEGIN
-    SELECT RAISE(ABORT, 'pvdm rule: only files_read, starts, found, error, error_reported, at_micros of plannings change');
+    SELECT RAISE(ABORT, 'pvdm rule: only files_read, starts, found, file_hashes, error, error_reported, at_micros of plannings change');
 END
 --;
 CREATE TRIGGER restores_no_delete BEFORE DELETE ON restores

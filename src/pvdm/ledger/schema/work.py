@@ -45,7 +45,8 @@ WORKLOAD_IS_OPEN: Final = f"state = '{WorkloadState.OPEN}'"
 schema.index_where("workloads_open", WORKLOAD_IS_OPEN, workloads.c.workload_id)
 
 # Plans in the making: of workloads that become open when all `files` of the source have been read. `found` are the
-# values of the first `files_read` files; `error` is why there is no plan. Neither is in the step log.
+# values of the first `files_read` files, and `file_hashes` the hashes of these files one after another; `error` is why
+# there is no plan. None of them is in the step log.
 plannings: Final = schema.table(
     "plannings",
     schema.text_column("workload_id", primary_key=True),
@@ -57,6 +58,7 @@ plannings: Final = schema.table(
     schema.number_column("files_read", changes=True),
     schema.number_column("starts", changes=True),
     schema.bytes_column("found", changes=True),
+    schema.bytes_column("file_hashes", changes=True),
     schema.text_column("error", nullable=True, changes=True),
     schema.number_column("error_reported", changes=True),
     schema.time_column(),

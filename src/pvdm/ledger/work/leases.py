@@ -50,8 +50,11 @@ class Lease:
     at_micros: int
 
     def is_live(self, now_micros: int) -> bool:
-        """Whether it has not expired."""
-        return now_micros < self.expires_micros
+        """Whether it has not expired. A request may have read the time before the lease was last changed.
+
+        So a lease that was released at `at_micros` is not live, whatever the time is that the request has read.
+        """
+        return max(now_micros, self.at_micros) < self.expires_micros
 
 
 def find_newest(unit: Unit, workload_id: str) -> Lease | None:

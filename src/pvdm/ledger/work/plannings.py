@@ -24,6 +24,7 @@ _FAILED_MICROS: Final = 3_600 * 1_000_000  # for so long a failed planning is ke
 class Planning:
     """A plan in the making. `error` is the JSON of the error that ended it, `found` the values of the files read.
 
+    `file_hashes` are the hashes of the files read, one after another; `found` holds for these bytes only.
     `starts` counts how often the job has begun since it last stored something. A start that ended with an error does
     not count, only one that ended with the Steward's process.
     """
@@ -36,6 +37,7 @@ class Planning:
     files_read: int = 0
     starts: int = 0
     found: bytes = b""
+    file_hashes: bytes = b""
     error: str | None = None
     error_reported: bool = False  # whether a caller has got it
     at_micros: int = 0  # when it was last changed
@@ -86,6 +88,7 @@ def begin(unit: Unit, planning: Planning) -> Planning:
         files_read=0,
         starts=0,
         found=b"",
+        file_hashes=b"",
         error=None,
         error_reported=0,
     )
@@ -119,15 +122,16 @@ def forget_start(unit: Unit, workload_id: str, starts: int) -> None:
         unit.update(plannings, {"workload_id": workload_id}, starts=starts)
 
 
-def note_progress(unit: Unit, workload_id: str, files_read: int, found: bytes) -> None:
+def note_progress(unit: Unit, workload_id: str, files_read: int, found: bytes, file_hashes: bytes) -> None:
     """Store what was read, so that another process can continue after these files."""
     require_values_size(len(found))
-    unit.update(plannings, {"workload_id": workload_id}, files_read=files_read, starts=0, found=found)
+    by_id = {"workload_id": workload_id}
+    unit.update(plannings, by_id, files_read=files_read, starts=0, found=found, file_hashes=file_hashes)
 
 
 def fail(unit: Unit, workload_id: str, error: str) -> None:
     """Store why there is no plan, as JSON. What was read is not needed any more."""
-    unit.update(plannings, {"workload_id": workload_id}, error=error, found=b"")
+    unit.update(plannings, {"workload_id": workload_id}, error=error, found=b"", file_hashes=b"")
 
 
 def note_reported(unit: Unit, workload_id: str) -> None:
@@ -150,7 +154,8 @@ def _require_room(unit: Unit, domain: str) -> None:
 
 def _identity(planning: Planning) -> Planning:
     """The planning without its progress."""
-    return replace(planning, files_read=0, starts=0, found=b"", error=None, error_reported=False, at_micros=0)
+    unread = replace(planning, files_read=0, found=b"", file_hashes=b"")
+    return replace(unread, starts=0, error=None, error_reported=False, at_micros=0)
 
 
 def _to_planning(row: Row) -> Planning:

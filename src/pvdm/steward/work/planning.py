@@ -31,9 +31,10 @@ from pvdm.model.contract import BoundContract
 from pvdm.steward.locks import hold_work
 from pvdm.steward.work.opened import bound_contract
 from pvdm.steward.work.sources import Sources
+from pvdm.verify.chunk_files import FILE_HASH_BYTES, hash_file
 from pvdm.verify.chunk_values import ChunkValues, FoundValues, reads_rows
-from pvdm.verify.fetch import Files
-from pvdm.verify.planning import plan_workload
+from pvdm.verify.fetch import Files, HashedFile
+from pvdm.verify.planning import ReadSource, plan_workload
 from pvdm.verify.source import PinnedSource
 
 PLAN_THREADS_MAX: Final = 4
@@ -144,29 +145,40 @@ class Planner:
             bound = bound_contract(unit, planning)
         source = self.sources.pin_again(planning, bound)
         values = ChunkValues(bound, source)
-        self._store(planning, plan_workload(bound, source, self._read(planning, values)), by_job=True)
+        self._store(planning, plan_workload(bound, source, self._read(planning, source, values)), by_job=True)
 
-    def _read(self, planning: Planning, values: ChunkValues) -> pa.Table:
-        """The values in all files, continued after the files that were read before."""
+    def _read(self, planning: Planning, source: PinnedSource, values: ChunkValues) -> ReadSource:
+        """The values in all files, and the hash of each file, continued after the files that were read before."""
         done = planning.files_read
+        hashes = [planning.file_hashes[at * FILE_HASH_BYTES : (at + 1) * FILE_HASH_BYTES] for at in range(done)]
         found = FoundValues(values, _from_bytes(planning.found) if planning.found else values.none)
         stored = time.monotonic()
 
-        def read(file: ScanFile) -> None:
-            found.add(values.read(file, lambda location: self.files.fetch(location).data))
+        def read(file: ScanFile) -> bytes:
+            fetched: set[HashedFile] = set()
+
+            def fetch(location: str) -> bytes:
+                found_file = self.files.fetch(location)
+                fetched.add(HashedFile(location, len(found_file.data), found_file.sha256))
+                return found_file.data
+
+            found.add(values.read(file, fetch))
+            return hash_file(source.listing_sha256, fetched)
 
         while done < len(values.files):
             next_files = values.files[done : done + _FILES_AT_ONCE]
-            map_in_threads(PLAN_THREADS_MAX, read, next_files)
+            hashes += map_in_threads(PLAN_THREADS_MAX, read, next_files)
             done += len(next_files)
             if time.monotonic() - stored >= _STORE_SECONDS:
-                self._change(partial(self._note_progress, planning=planning, done=done, found=_to_bytes(found.table)))
+                progress = ReadSource(found.table, hashes)
+                self._change(partial(self._note_progress, planning=planning, read=progress))
                 stored = time.monotonic()
-        return found.table
+        return ReadSource(found.table, hashes)
 
-    def _note_progress(self, unit: Unit, planning: Planning, done: int, found: bytes) -> None:
+    def _note_progress(self, unit: Unit, planning: Planning, read: ReadSource) -> None:
         _require_unfinished(unit, planning)
-        plannings.note_progress(unit, planning.opening.workload_id, done, found)
+        found, hashes = _to_bytes(read.values), b"".join(read.file_hashes)
+        plannings.note_progress(unit, planning.opening.workload_id, len(read.file_hashes), found, hashes)
 
     def _store(self, planning: Planning, plan: ChunkPlan, *, by_job: bool = False) -> Workload:
         """Open the workload with its plan, unless its table has another contract now.

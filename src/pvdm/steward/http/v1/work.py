@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import threading
+import asyncio
+import contextlib
 from typing import Annotated, Final, TypeVar
 
+from anyio.to_thread import run_sync
 from fastapi import APIRouter, Depends, Path, Query
 
 from pvdm.api import leases
@@ -19,9 +21,11 @@ from pvdm.api.base import (
 from pvdm.api.service import AttemptTokenRequest, IssuedToken
 from pvdm.ledger.work.chunks import CHUNKS_MAX
 from pvdm.ledger.work.plannings import Planning
+from pvdm.ledger.work.workloads import Workload
 from pvdm.steward.http.body import ReasonBody, body_of, require_empty
 from pvdm.steward.http.dependencies import Caller, LongPollsPart, NotaryPart
 from pvdm.steward.http.v1.service import identity_of
+from pvdm.steward.notary import Notary
 from pvdm.steward.work.opened import list_tables_and_workloads
 from pvdm.steward.work.queries import job_view, planning_view
 
@@ -57,7 +61,7 @@ def newest_workloads(notary: NotaryPart, grant: Caller, limit: PageRows = 100) -
 
 
 @router.post("/v1/workloads")
-def open_workload(
+async def open_workload(
     notary: NotaryPart, grant: Caller, body: Annotated[api.OpenWorkloadRequest, body_of(api.OpenWorkloadRequest)]
 ) -> api.OpenedWorkload:
     """Open a workload under the table's contract: pin the source, fix the plan, set the deadline.
@@ -66,16 +70,32 @@ def open_workload(
     caller repeats the request. A repetition changes nothing, except that another `timeout_seconds` changes the deadline
     of an open workload.
     """
+    loop, changed = asyncio.get_running_loop(), asyncio.Event()
     wanted = (grant, body.workload_id, body.table, body.parameters, body.timeout_seconds)
-    ended = threading.Event()
-    with notary.changes.listen(body.workload_id, ended.set):
+
+    def wake() -> None:
+        loop.call_soon_threadsafe(changed.set)
+
+    def open_first() -> Workload | Planning:
         opened = notary.workloads.open(*wanted, plan_again=not body.waits)
         if isinstance(opened, Planning) and not body.waits:
             notary.jobs.hurry_plan(body.workload_id)
-        if isinstance(opened, Planning) and ended.wait(PLAN_WAIT_SECONDS):
-            opened = notary.workloads.open(*wanted)
+        return opened
+
+    with notary.changes.listen(body.workload_id, wake):
+        opened = await run_sync(open_first)
+        if isinstance(opened, Planning):
+            # No thread waits: many runs may wait for plans, and other runs need the threads to renew their leases.
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(changed.wait(), PLAN_WAIT_SECONDS)
+            if changed.is_set():
+                opened = await run_sync(notary.workloads.open, *wanted)
+    return await run_sync(_view_opened, notary, opened)
+
+
+def _view_opened(notary: Notary, opened: Workload | Planning) -> api.OpenedWorkload:
     if isinstance(opened, Planning):
-        job = notary.jobs.find_plan(body.workload_id)
+        job = notary.jobs.find_plan(opened.opening.workload_id)
         return api.OpenedWorkload(workload=None, planning=planning_view(opened, job))
     workload = _with_newest_source(notary, notary.work.view_workload(opened))
     return api.OpenedWorkload(workload=workload, planning=None)
