@@ -20,7 +20,6 @@ from pvdm.durable.outcome import Committed, Outcome
 from pvdm.durable.progress import (
     FAILURES_MAX,
     Progress,
-    count_handed_in,
     end_text,
     may_be_repeated,
     may_continue,
@@ -71,7 +70,7 @@ def run_workload(  # noqa: PLR0913 - settings are given by name
         )
         try:
             with opened as coordinator:
-                return count_handed_in(coordinator.open_workload(workload_id, table, parameters or {}))
+                return coordinator.open_workload(workload_id, table, parameters or {}).handed_in
         except RolledBackError as error:
             if error.code != Code.SEGMENT_ENDED:
                 raise
@@ -89,7 +88,7 @@ def run_workload(  # noqa: PLR0913 - settings are given by name
             rollback_threshold=threshold,
             parallel=parallel,
         )
-        return _result_of(outcome, count_handed_in(steward.workload(workload_id, look_up_source=False)))
+        return _result_of(outcome, steward.workload(workload_id, look_up_source=False).handed_in)
 
     handed_in = context.step(open_workload, name="open", config=_REPEATED)
     for number in itertools.count(2):

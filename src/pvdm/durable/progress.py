@@ -23,7 +23,7 @@ _CONTINUED: Final = frozenset(
 
 @dataclass(slots=True)
 class Progress:
-    """How many chunks were handed in, and how many segments in a row ended without another one."""
+    """How many attempts were handed in, and how many segments in a row ended without another one."""
 
     handed_in: int
     failures: int = 0
@@ -31,7 +31,7 @@ class Progress:
     def note(self, handed_in: int, *, waits: bool) -> None:
         """Count a segment that has ended. One that `waits` for the Steward has not failed."""
         self.failures = 0 if waits or handed_in > self.handed_in else self.failures + 1
-        self.handed_in = max(self.handed_in, handed_in)
+        self.handed_in = handed_in
 
     def require(self, workload_id: str, got: str) -> None:
         """Raise `crash_loop` after too many segments in a row without progress. `got` is how the last one ended."""

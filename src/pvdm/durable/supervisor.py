@@ -26,7 +26,6 @@ from pvdm.durable.progress import (
     FAILURES_MAX,
     Progress,
     Result,
-    count_handed_in,
     end_text,
     may_continue,
     waits_for_steward,
@@ -81,7 +80,7 @@ class Supervisor:
 
     def run(self) -> Outcome:
         """Run segments until the workload has ended, several of them make no progress, or a signal comes."""
-        progress = Progress(count_handed_in(self._workload))
+        progress = Progress(self._workload.handed_in)
         with contextlib.suppress(PvdmError):
             self._published_before = find_published(self._client, self._workload)
         try:
@@ -153,9 +152,9 @@ class Supervisor:
                     process.join()
 
     def _count_handed_in(self, progress: Progress) -> int:
-        """The chunks that need no further segment. As before while the Steward cannot say."""
+        """How many attempts were handed in. As before while the Steward cannot say."""
         try:
-            return count_handed_in(self._client.workload(self._workload.workload_id, limit=1, look_up_source=False))
+            return self._client.workload(self._workload.workload_id, limit=1, look_up_source=False).handed_in
         except PvdmError:
             return progress.handed_in
 

@@ -1,0 +1,44 @@
+"""Which ends of a segment are progress, and which call is repeated. Without a JVM."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from pvdm import Chunk, Coordinator, Outcome
+from pvdm.durable.progress import FAILURES_MAX, Progress, waits_for_steward
+from tests.support.steward.shop import ROWS, Shop, shop_at, table_of
+
+Job = Callable[[object, Chunk], pa.Table]
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
+    with shop_at(tmp_path_factory.mktemp("shop")) as made:
+        yield made
+
+
+def run(shop: Shop, table: str, job: Job, **settings: Any) -> Outcome:
+    with Coordinator(shop.steward, **settings) as coordinator:
+        return coordinator.execute_workload("run-1" + table, job, table=table)
+
+
+def run_segments(shop: Shop, table: str, job: Job, count: int, **settings: Any) -> Progress:
+    """Run so many segments, and count those without progress as supervisors do."""
+    progress = Progress(0)
+    for _ in range(count):
+        outcome = run(shop, table, job, **settings)
+        with shop.client() as client:
+            handed_in = client.workload("run-1" + table, look_up_source=False).handed_in
+        progress.note(handed_in, waits=waits_for_steward(outcome))
+    return progress
+
+
+def test_segments_whose_attempts_fail_and_are_repaired_are_no_crash_loop(shop: Shop) -> None:
+    count = FAILURES_MAX + 1
+    table = shop.target("failing", f"governance:\n  attempts: {count + 1}\n  repair: {{automatic: {count}}}")
+    progress = run_segments(shop, table, lambda _spark, _chunk: table_of(ROWS[1:]), count, max_chunks=1)
+    assert (progress.failures, progress.handed_in) == (0, count)
