@@ -54,8 +54,13 @@ def may_be_repeated(result: Result) -> bool:
 
 
 def waits_for_steward(result: Result) -> bool:
-    """Whether the segment ended while the Steward verified or published what was handed in."""
-    return isinstance(result, RolledBack) and any(each.state in WITH_STEWARD for each in result.chunks)
+    """Whether the segment ended while the Steward verified or published what was handed in.
+
+    A proved chunk that waits for other chunks does not count: without another hand-in it waits forever.
+    """
+    return isinstance(result, RolledBack) and any(
+        each.state in WITH_STEWARD and not each.attempt.waiting for each in result.chunks
+    )
 
 
 def count_handed_in(workload: WorkloadView) -> int:

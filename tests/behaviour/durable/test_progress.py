@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import httpx
 import pyarrow as pa
 import pytest
 
 from pvdm import Chunk, Coordinator, Outcome
 from pvdm.durable.progress import FAILURES_MAX, Progress, waits_for_steward
+from pvdm.model.role import Role
+from pvdm.model.states import AttemptState
+from tests.support.steward.http import bearer
+from tests.support.steward.pipeline import BY_DAY
 from tests.support.steward.shop import ROWS, Shop, shop_at, table_of
 
 Job = Callable[[object, Chunk], pa.Table]
@@ -35,6 +40,24 @@ def run_segments(shop: Shop, table: str, job: Job, count: int, **settings: Any) 
             handed_in = client.workload("run-1" + table, look_up_source=False).handed_in
         progress.note(handed_in, waits=waits_for_steward(outcome))
     return progress
+
+
+def test_a_proved_chunk_that_waits_for_others_hides_no_crash_loop(shop: Shop) -> None:
+    table = shop.target("together", BY_DAY, "atomicity: workload")
+
+    def lose_second(_spark: object, chunk: Chunk) -> pa.Table:
+        if chunk.chunk_id == "day=2026-11-14":
+            raise RuntimeError("no time")
+        return table_of(ROWS[:2])
+
+    assert run_segments(shop, table, lose_second, FAILURES_MAX + 1).failures == FAILURES_MAX
+    with shop.client() as client:
+        (waiting,) = (each for each in client.workload("run-1" + table).attempts if each.waiting)
+    assert waiting.state is AttemptState.COMMITTING
+    token = shop.steward.token_for(Role.AUDITOR).text
+    metrics = httpx.get(f"{shop.steward.url}/metrics", headers=bearer(token)).text
+    (line,) = (each for each in metrics.splitlines() if each.startswith("pvdm_steward_crash_loops{"))
+    assert 'product="together"' in line
 
 
 def test_segments_whose_attempts_fail_and_are_repaired_are_no_crash_loop(shop: Shop) -> None:
