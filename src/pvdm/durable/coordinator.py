@@ -37,6 +37,7 @@ from pvdm.model.states import LEASE_SECONDS, WITH_STEWARD, WorkloadState
 from pvdm.physical.small import SmallStager
 from pvdm.physical.spark import SparkStager
 from pvdm.physical.stager import Stager
+from pvdm.physical.watchdog import SigtermReceived
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -235,7 +236,10 @@ class Coordinator:
             opened_attempt=opened_attempt,
         )
         outcome = Run(self._client, workload, bound, settings).execute()
-        return complete_outcome(self._client, outcome, repairs=bool(contract.governance.automatic_repairs))
+        try:
+            return complete_outcome(self._client, outcome, repairs=bool(contract.governance.automatic_repairs))
+        except (KeyboardInterrupt, SigtermReceived):
+            return outcome
 
     def _require_job(self, build: Build | None) -> None:
         if build is None and self._spark is None:

@@ -106,17 +106,19 @@ class Run:
         """
         if self._workload.state is WorkloadState.ABANDONED:
             return self._rolled_back_outcome(failure_text.abandoned_error(self._workload))
+        outcome: Outcome | None = None
         try:
             with raise_on_sigterm(), self._at_end:
                 if self._settings.stages_rows:
                     self._hold_lease_of_open()
-                return self._run_chunks()
-        except (KeyboardInterrupt, SigtermReceived):
-            return self._rolled_back_outcome(self._interrupted_error())
+                outcome = self._run_chunks()
+        except (KeyboardInterrupt, SigtermReceived):  # perhaps while the lease was released
+            outcome = outcome or self._rolled_back_outcome(self._interrupted_error())
         except RolledBackError as error:
             if error.code == Code.WORKLOAD_LEASED:
                 raise
-            return self._rolled_back_outcome(error)
+            outcome = self._rolled_back_outcome(error)
+        return outcome
 
     def _hold_lease_of_open(self) -> None:
         """Hold the lease from the start, so that a second run ends before it has staged anything."""

@@ -1,0 +1,49 @@
+"""Leases of runs that race, lose an answer, cannot see each other, or are interrupted at their end. Without a JVM."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from pvdm import Committed, Coordinator, Outcome, VerificationFailed
+from pvdm.api.leases import LeaseRequest, LeaseView
+from pvdm.client import StewardClient
+from pvdm.durable import coordinator
+from pvdm.physical.watchdog import SigtermReceived
+from tests.support.steward.pipeline import line_at
+from tests.support.steward.shop import ROWS, Row, Shop, shop_at, table_of
+
+FIRST, OTHER, THIRD = "11" * 16, "22" * 16, "33" * 16
+
+
+@pytest.fixture
+def producer(tmp_path: Path) -> Iterator[StewardClient]:
+    with line_at(tmp_path) as line:
+        line.protect()
+        with line.client() as client:
+            client.open_workload("run-1", "sales.orders", {})
+            yield client
+
+
+def acquire(client: StewardClient, run_id: str, *, take_over_from: int | None = None) -> LeaseView:
+    request = LeaseRequest(run_id=run_id, runner=f"run {run_id[0]}", take_over_from=take_over_from)
+    return client.acquire_lease("run-1", request)
+
+
+def test_an_interruption_while_a_run_releases_its_lease_or_reads_counts_does_not_change_its_outcome(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: object, **__: object) -> None:
+        raise SigtermReceived
+
+    def run(shop: Shop, table: str, rows: Sequence[Row]) -> Outcome:
+        with Coordinator(shop.steward) as opened:
+            return opened.execute_workload("run-1" + table, lambda _spark, _chunk: table_of(rows), table=table)
+
+    with shop_at(tmp_path) as shop:
+        monkeypatch.setattr(StewardClient, "release_lease", interrupt)
+        assert isinstance(run(shop, shop.target("good"), ROWS), Committed)
+        monkeypatch.setattr(coordinator, "complete_outcome", interrupt)
+        assert isinstance(run(shop, shop.target("wrong"), ROWS[1:]), VerificationFailed)
