@@ -68,7 +68,7 @@ class Coordinator:
 
         `spark` is a session, or a function that starts one, which is called when there is a chunk to stage.
         `watch` is called at every step. A run holds the lease of its workload, and renews it several times within
-        `lease_seconds`. With `take_over` it ends the lease of another run.
+        `lease_seconds`. With `take_over` it ends the lease that another run had when this one began.
 
         A run stops before `segment_timeout` seconds have passed since the Coordinator was created, earlier by
         `rollback_threshold` seconds, and when it has staged `max_chunks` chunks. If the segment began before, for

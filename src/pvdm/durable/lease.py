@@ -80,16 +80,18 @@ class HeldLease:
 
 
 @contextlib.contextmanager
-def hold_lease(client: StewardClient, workload_id: str, *, seconds: int, take_over: bool) -> Iterator[HeldLease]:
+def hold_lease(
+    client: StewardClient, workload_id: str, *, seconds: int, take_over_from: int | None
+) -> Iterator[HeldLease]:
     """Acquire the lease of an open workload, and renew it until the end of the block.
 
-    Raises `workload_leased` while another run has the lease, unless `take_over`. The lease of a run of this host that
-    has ended is taken over at once.
+    Raises `workload_leased` while another run has the lease, unless its number is `take_over_from`. The lease of a run
+    of this host that has ended is taken over at once.
     """
     run_id = secrets.token_hex(16)
     _runs_here.add(run_id)
     try:
-        acquired = _acquire(client, workload_id, run_id, seconds, take_over=take_over)
+        acquired = _acquire(client, workload_id, run_id, seconds, take_over_from)
         held = HeldLease(client, workload_id, run_id, acquired)
         held.start()
         try:
@@ -100,7 +102,9 @@ def hold_lease(client: StewardClient, workload_id: str, *, seconds: int, take_ov
         _runs_here.discard(run_id)
 
 
-def _acquire(client: StewardClient, workload_id: str, run_id: str, seconds: int, *, take_over: bool) -> LeaseView:
+def _acquire(
+    client: StewardClient, workload_id: str, run_id: str, seconds: int, take_over_from: int | None
+) -> LeaseView:
     runner = f"process {os.getpid()} on {socket.gethostname()}"[:RUNNER_MAX_CHARACTERS]
     process = process_identity(os.getpid())
     request = LeaseRequest(
@@ -108,15 +112,17 @@ def _acquire(client: StewardClient, workload_id: str, run_id: str, seconds: int,
         runner=runner,
         process=None if process is None else f"{process} {run_id}",
         seconds=seconds,
-        take_over=take_over,
+        take_over_from=take_over_from,
     )
-    try:
-        return client.acquire_lease(workload_id, request)
-    except ConflictError as error:
-        process_and_run = str(error.details.pop("process", ""))  # says nothing to a person
-        if error.code != Code.WORKLOAD_LEASED or not _has_ended(process_and_run):
-            raise
-        return client.acquire_lease(workload_id, request.model_copy(update={"take_over": True}))
+    while True:
+        try:
+            return client.acquire_lease(workload_id, request)
+        except ConflictError as error:
+            process_and_run = str(error.details.pop("process", ""))  # says nothing to a person
+            if error.code != Code.WORKLOAD_LEASED or not _has_ended(process_and_run):
+                raise
+            # Other runs may see the same. The one that comes first gets the lease, and the others are refused.
+            request = request.model_copy(update={"take_over_from": int(str(error.details["lease_number"]))})
 
 
 def _has_ended(process_and_run: str) -> bool:

@@ -57,8 +57,8 @@ class Settings:
 
     `get_stager` is called when there is a chunk to stage, since it may start Spark. `opened_attempt` is the id of an
     attempt that the caller has just opened: its publication counts as this run's. The run renews its lease within
-    `lease_seconds`; with `take_over` it ends the lease of another run. `stages_rows` is False if the rows are staged.
-    The run works on so many chunks at a time as `parallel` says.
+    `lease_seconds`; with `take_over` it ends the lease that another run had when this one began. `stages_rows` is
+    False if the rows are staged. The run works on so many chunks at a time as `parallel` says.
     """
 
     make_rows: MakeRows
@@ -133,9 +133,10 @@ class Run:
         """The lease of this run, acquired at the first call and released at the end of the run."""
         with self._lock:
             if self._lease is None:
-                settings, workload_id = self._settings, self._workload.workload_id
-                seconds, take_over = settings.lease_seconds, settings.take_over
-                lease = hold_lease(self._client, workload_id, seconds=seconds, take_over=take_over)
+                settings, workload = self._settings, self._workload
+                ended = workload.lease.lease_number if settings.take_over and workload.lease is not None else None
+                seconds = settings.lease_seconds
+                lease = hold_lease(self._client, workload.workload_id, seconds=seconds, take_over_from=ended)
                 self._lease = self._at_end.enter_context(lease)
             return self._lease
 

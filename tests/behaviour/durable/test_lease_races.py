@@ -11,6 +11,7 @@ from pvdm import Committed, Coordinator, Outcome, VerificationFailed
 from pvdm.api.leases import LeaseRequest, LeaseView
 from pvdm.client import StewardClient
 from pvdm.durable import coordinator
+from pvdm.errors import ConflictError
 from pvdm.physical.watchdog import SigtermReceived
 from tests.support.steward.pipeline import line_at
 from tests.support.steward.shop import ROWS, Row, Shop, shop_at, table_of
@@ -30,6 +31,18 @@ def producer(tmp_path: Path) -> Iterator[StewardClient]:
 def acquire(client: StewardClient, run_id: str, *, take_over_from: int | None = None) -> LeaseView:
     request = LeaseRequest(run_id=run_id, runner=f"run {run_id[0]}", take_over_from=take_over_from)
     return client.acquire_lease("run-1", request)
+
+
+def test_a_take_over_ends_only_the_lease_that_it_names_however_often_it_is_sent(producer: StewardClient) -> None:
+    assert acquire(producer, FIRST).lease_number == 1
+    for _ in range(2):  # as after a lost answer
+        assert acquire(producer, OTHER, take_over_from=1).lease_number == 2
+    assert acquire(producer, THIRD, take_over_from=2).lease_number == 3
+    for late in (OTHER, FIRST):
+        with pytest.raises(ConflictError) as caught:
+            acquire(producer, late, take_over_from=1)
+        assert (caught.value.code, str(caught.value.details["lease_number"])) == ("workload_leased", "3")
+    assert producer.renew_lease("run-1", THIRD, 3).live
 
 
 def test_an_interruption_while_a_run_releases_its_lease_or_reads_counts_does_not_change_its_outcome(
