@@ -151,4 +151,18 @@ def has_ended(process: str) -> bool:
     if here is None or len(parts) != _IDENTITY_PARTS or parts[:2] != here.split(" ")[:2]:
         return False
     pid = parts[2]
-    return pid.isdecimal() and process_identity(int(pid)) != process
+    if not pid.isdecimal():
+        return False
+    found = process_identity(int(pid))
+    return not _exists(int(pid)) if found is None else found != process
+
+
+def _exists(pid: int) -> bool:
+    """Whether there is a process with this id, also if `/proc` hides it from this user (`hidepid`)."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):
+        return True
+    return True

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -10,7 +12,8 @@ import pytest
 from pvdm import Committed, Coordinator, Outcome, VerificationFailed
 from pvdm.api.leases import LeaseRequest, LeaseView
 from pvdm.client import StewardClient
-from pvdm.durable import coordinator
+from pvdm.durable import coordinator, lease
+from pvdm.durable.lease import has_ended, process_identity
 from pvdm.errors import ConflictError
 from pvdm.physical.watchdog import SigtermReceived
 from tests.support.steward.pipeline import line_at
@@ -43,6 +46,20 @@ def test_a_take_over_ends_only_the_lease_that_it_names_however_often_it_is_sent(
             acquire(producer, late, take_over_from=1)
         assert (caught.value.code, str(caught.value.details["lease_number"])) == ("workload_leased", "3")
     assert producer.renew_lease("run-1", THIRD, 3).live
+
+
+def test_a_process_that_proc_hides_from_this_user_has_ended_only_if_there_is_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    mine = str(process_identity(os.getpid()))
+    boot, namespace, _, _ = mine.split(" ")
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    monkeypatch.setattr(lease, "process_identity", lambda pid: mine if pid == os.getpid() else None)
+    assert not has_ended(f"{boot} {namespace} {os.getppid()} 1")
+    assert not has_ended(f"{boot} {namespace} 1 1")  # of another user, so a signal to it is not permitted
+    assert not has_ended(f"{boot} {namespace} {'9' * 30} 1")
+    assert has_ended(f"{boot} {namespace} {ended.pid} 1")
 
 
 def test_an_interruption_while_a_run_releases_its_lease_or_reads_counts_does_not_change_its_outcome(
