@@ -19,6 +19,7 @@ RENEWALS_PER_LEASE: Final = 3
 _RETRY_SECONDS: Final = 1.0
 _IDENTITY_PARTS: Final = 4
 _START_TIME_FIELD: Final = 19  # of /proc/PID/stat, counted from the field after the process's name
+_LOSSES: Final = frozenset({Code.LEASE_LOST, Code.WORKLOAD_TIMED_OUT, Code.WORKLOAD_MOVED})
 _runs_here: set[str] = set()  # the ids of the runs of this process that have not ended
 
 
@@ -52,10 +53,8 @@ class HeldLease:
         """
         try:
             self._client.renew_lease(self._workload_id, self._run_id, self.lease_number)
-        except ConflictError as loss:
-            return loss
-        except PvdmError:
-            pass
+        except PvdmError as refusal:
+            return refusal if refusal.code in _LOSSES else error
         return error
 
     def release(self) -> None:
@@ -71,11 +70,11 @@ class HeldLease:
             try:
                 self._client.renew_lease(self._workload_id, self._run_id, self.lease_number)
                 wait_seconds = self._seconds
-            except ConflictError as error:
-                self._lost = error
-                return
-            except PvdmError:
-                # The Steward restarts, or the token is being replaced. Only the Steward knows when the lease ends.
+            except PvdmError as error:
+                if error.code in _LOSSES:
+                    self._lost = error
+                    return
+                # The Steward restarts or is busy, or the token is being replaced. Only it knows when the lease ends.
                 wait_seconds = min(_RETRY_SECONDS, self._seconds)
 
 

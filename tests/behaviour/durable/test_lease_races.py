@@ -14,10 +14,11 @@ from pvdm.api.leases import LeaseRequest, LeaseView
 from pvdm.client import StewardClient
 from pvdm.durable import coordinator, lease
 from pvdm.durable.lease import has_ended, process_identity
-from pvdm.errors import ConflictError
+from pvdm.errors import Code, ConflictError
 from pvdm.physical.watchdog import SigtermReceived
 from tests.support.steward.pipeline import line_at
 from tests.support.steward.shop import ROWS, Row, Shop, shop_at, table_of
+from tests.support.waiting import eventually
 
 FIRST, OTHER, THIRD = "11" * 16, "22" * 16, "33" * 16
 
@@ -46,6 +47,28 @@ def test_a_take_over_ends_only_the_lease_that_it_names_however_often_it_is_sent(
             acquire(producer, late, take_over_from=1)
         assert (caught.value.code, str(caught.value.details["lease_number"])) == ("workload_leased", "3")
     assert producer.renew_lease("run-1", THIRD, 3).live
+
+
+@pytest.mark.parametrize(("code", "is_loss"), [(Code.LEDGER_SERIALIZATION, False), (Code.WORKLOAD_MOVED, True)])
+def test_only_an_answer_that_the_lease_is_lost_ends_its_renewals(
+    producer: StewardClient, monkeypatch: pytest.MonkeyPatch, code: Code, *, is_loss: bool
+) -> None:
+    renew, asked = StewardClient.renew_lease, list[str]()
+
+    def refuse_twice(self: StewardClient, workload_id: str, run_id: str, lease_number: int) -> LeaseView:
+        asked.append(workload_id)
+        if len(asked) <= 2:
+            raise code("refused")
+        return renew(self, workload_id, run_id, lease_number)
+
+    monkeypatch.setattr(StewardClient, "renew_lease", refuse_twice)
+    monkeypatch.setattr(lease, "RENEWALS_PER_LEASE", 1_000)
+    with lease.hold_lease(producer, "run-1", seconds=60, take_over_from=None) as held:
+        assert eventually(lambda: len(asked) > 3 or held._lost is not None)
+        assert (held._lost is not None) is is_loss
+        asked.clear()
+        earlier = Code.LEASE_LOST(reason="lease_expired")
+        assert (held.find_loss(earlier) is not earlier) is is_loss
 
 
 def test_a_process_that_proc_hides_from_this_user_has_ended_only_if_there_is_none(
