@@ -19,6 +19,7 @@ _HANDED_IN: Final = WITH_STEWARD | {AttemptState.COMMITTED}
 _CONTINUED: Final = frozenset(
     {Code.SEGMENT_ENDED, Code.ATTEMPT_ROLLED_BACK, Code.STAGING_UNKNOWN, Code.LEDGER_SERIALIZATION}
 )
+_REPEATED: Final = frozenset({Code.WORKLOAD_LEASED, Code.INTERRUPTED, Code.ATTEMPT_INTERRUPTED})
 
 
 @dataclass(slots=True)
@@ -48,9 +49,12 @@ def may_continue(result: Result) -> bool:
 
 
 def may_be_repeated(result: Result) -> bool:
-    """Whether a scheduler may repeat the call: also while a lease is live, which a killed run leaves for a while."""
+    """Whether a scheduler may repeat the call.
+
+    It may also do so after an interruption, and while a lease is live, which a killed run leaves for a while.
+    """
     error = result.error if isinstance(result, RolledBack) else result
-    return may_continue(result) or (isinstance(error, PvdmError) and error.code == Code.WORKLOAD_LEASED)
+    return may_continue(result) or (isinstance(error, PvdmError) and error.code in _REPEATED)
 
 
 def waits_for_steward(result: Result) -> bool:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from pvdm import Chunk, Coordinator, Outcome
-from pvdm.durable.progress import FAILURES_MAX, Progress, waits_for_steward
+from pvdm.durable.progress import FAILURES_MAX, Progress, may_be_repeated, may_continue, waits_for_steward
 from pvdm.model.role import Role
 from pvdm.model.states import AttemptState
 from tests.support.steward.http import bearer
@@ -65,3 +65,17 @@ def test_segments_whose_attempts_fail_and_are_repaired_are_no_crash_loop(shop: S
     table = shop.target("failing", f"governance:\n  attempts: {count + 1}\n  repair: {{automatic: {count}}}")
     progress = run_segments(shop, table, lambda _spark, _chunk: table_of(ROWS[1:]), count, max_chunks=1)
     assert (progress.failures, progress.handed_in) == (0, count)
+
+
+@pytest.mark.parametrize("staged", [False, True])
+def test_a_scheduler_repeats_an_interrupted_call_but_a_supervisor_ends(shop: Shop, *, staged: bool) -> None:
+    def stop(_spark: object, _chunk: Chunk) -> pa.Table:
+        raise KeyboardInterrupt
+
+    def interrupt(_step: object) -> None:
+        raise KeyboardInterrupt
+
+    table = shop.target(f"interrupted_{staged}".lower())
+    outcome = run(shop, table, stop) if staged else run(shop, table, stop, watch=interrupt)
+    assert outcome.name == "ROLLED_BACK"
+    assert (may_be_repeated(outcome), may_continue(outcome)) == (True, False)
