@@ -28,6 +28,7 @@ from pvdm.durable.outcome import (
     find_source_move,
 )
 from pvdm.durable.parallel import WorkThreads
+from pvdm.durable.progress import count_handed_in
 from pvdm.durable.segment import Segment
 from pvdm.errors import Code, ConflictError, PvdmError, RolledBackError, StateUnknownError, UnavailableError
 from pvdm.model.contract import BoundContract
@@ -121,8 +122,12 @@ class Run:
         return outcome
 
     def _hold_lease_of_open(self) -> None:
-        """Hold the lease from the start, so that a second run ends before it has staged anything."""
-        if self._workload.state is WorkloadState.OPEN:
+        """Hold the lease from the start, so that a second run ends before it has staged anything.
+
+        If every chunk is handed in, only a repair needs a lease, and the workload's deadline may have passed.
+        """
+        workload = self._workload
+        if workload.state is WorkloadState.OPEN and count_handed_in(workload) < workload.chunk_count:
             try:
                 self._hold_lease()
             except ConflictError as error:
