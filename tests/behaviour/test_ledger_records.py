@@ -135,7 +135,7 @@ def put_lease_and_deadline(unit: Unit) -> None:
     open_workload(unit, workload_id="orders-timed")
     deadlines.set_timeout(unit, "orders-timed", 60)
     runner = Runner("11" * 16, "job", "process 1", None)
-    leases.acquire(unit, "orders-timed", runner, seconds=30, take_over=False)
+    leases.acquire(unit, "orders-timed", runner, seconds=30)
     leases.set_timeout(unit, "orders-timed", 10)
 
 

@@ -19,14 +19,15 @@ class LeaseRequest(RequestModel):
     """A run that wants to work on a workload. A caller that repeats its `run_id` gets the lease that it has.
 
     `runner` says which process runs it and where. `process` identifies that process on its host, so that a later run
-    there can find out that it has ended. With `take_over` the lease of another run ends.
+    there can find out that it has ended. `take_over_from` is the number of another run's lease, which then ends. No
+    other lease does, so the request may be repeated.
     """
 
     run_id: RandomHex
     runner: Annotated[str, Field(min_length=1, max_length=RUNNER_MAX_CHARACTERS, pattern=PLAIN)]
     process: Annotated[str, Field(min_length=1, max_length=RUNNER_MAX_CHARACTERS, pattern=PLAIN)] | None = None
     seconds: Annotated[int, Field(ge=LEASE_MIN_SECONDS, le=LEASE_MAX_SECONDS)] = LEASE_SECONDS
-    take_over: bool = False
+    take_over_from: LeaseNumber | None = None
 
 
 class HeldLeaseRequest(RequestModel):

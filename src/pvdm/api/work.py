@@ -259,6 +259,7 @@ class WorkloadView(ResponseModel):
     `source_newest_snapshot_id` is null in lists, for an abandoned workload, and if the Steward cannot find it out.
     `source_newer_columns` is Iceberg's JSON of the columns that the source had when the workload was opened, but not in
     the pinned snapshot. `chunk_states` counts the last attempts at the chunks. `problem` stops one of these attempts.
+    `handed_in` is the number of attempts that were handed in, also of those that failed since; it never falls.
     `override_ids` are the overrides that published chunks of it. `claim` is the part of the table that it has reserved,
     so that no other workload can append to it. `lease` is the newest lease, live or not.
     `deadline` is until when runs may stage its chunks, and `timed_out` whether it has passed.
@@ -277,6 +278,7 @@ class WorkloadView(ResponseModel):
     plan_hash: Sha256
     chunk_count: Count
     chunk_states: tuple[ChunkStateView, ...]
+    handed_in: Count
     problem: RefusalView | None
     override_ids: tuple[Sha256, ...]
     claim: str | None

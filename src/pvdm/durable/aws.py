@@ -20,7 +20,6 @@ from pvdm.durable.outcome import Committed, Outcome
 from pvdm.durable.progress import (
     FAILURES_MAX,
     Progress,
-    count_handed_in,
     end_text,
     may_be_repeated,
     may_continue,
@@ -64,22 +63,20 @@ def run_workload(  # noqa: PLR0913 - settings are given by name
     """
 
     def open_workload(_step: StepContext) -> int | None:
-        seconds = _seconds_left(context)
-        threshold = None if seconds is None else rollback_threshold
+        seconds, threshold = _times_left(context, rollback_threshold)
         opened = Coordinator(
             steward, workload_timeout=workload_timeout, segment_timeout=seconds, rollback_threshold=threshold
         )
         try:
             with opened as coordinator:
-                return count_handed_in(coordinator.open_workload(workload_id, table, parameters or {}))
+                return coordinator.open_workload(workload_id, table, parameters or {}).handed_in
         except RolledBackError as error:
             if error.code != Code.SEGMENT_ENDED:
                 raise
             return None  # the Steward still makes the plan
 
     def run_segment(_step: StepContext) -> _SegmentResult:
-        seconds = _seconds_left(context)
-        threshold = None if seconds is None else rollback_threshold
+        seconds, threshold = _times_left(context, rollback_threshold)
         outcome = resume_workload(
             steward,
             workload_id,
@@ -89,7 +86,7 @@ def run_workload(  # noqa: PLR0913 - settings are given by name
             rollback_threshold=threshold,
             parallel=parallel,
         )
-        return _result_of(outcome, count_handed_in(steward.workload(workload_id, look_up_source=False)))
+        return _result_of(outcome, steward.workload(workload_id, look_up_source=False).handed_in)
 
     handed_in = context.step(open_workload, name="open", config=_REPEATED)
     for number in itertools.count(2):
@@ -120,10 +117,20 @@ def _summary(outcome: Committed) -> dict[str, Any]:
     return {**{name: value for name, value in document.items() if name != "chunks"}, "chunks": len(outcome.chunks)}
 
 
-def _seconds_left(context: DurableContext) -> float | None:
-    """How long this invocation may still work."""
+def _times_left(context: DurableContext, rollback_threshold: float | None) -> tuple[float | None, float | None]:
+    """How long this invocation still has, and how long before its end a segment stops.
+
+    Raises `segment_timed_out` if there is no time to work. Then the step is repeated in another invocation.
+    """
     invocation = context.lambda_context
-    return None if invocation is None else invocation.get_remaining_time_in_millis() / 1000
+    if invocation is None:
+        return None, None
+    seconds = invocation.get_remaining_time_in_millis() / 1000
+    least = rollback_threshold if isinstance(rollback_threshold, (int, float)) else 0.0
+    if seconds <= least:
+        expected = f"an invocation with more than {least:g} seconds left"
+        raise Code.SEGMENT_ENDED(reason="segment_timed_out", expected=expected, got=f"{seconds:g} seconds")
+    return seconds, rollback_threshold
 
 
 def _pause_after(failures: int) -> Duration:

@@ -37,6 +37,7 @@ from pvdm.model.states import LEASE_SECONDS, WITH_STEWARD, WorkloadState
 from pvdm.physical.small import SmallStager
 from pvdm.physical.spark import SparkStager
 from pvdm.physical.stager import Stager
+from pvdm.physical.watchdog import SigtermReceived
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -67,7 +68,7 @@ class Coordinator:
 
         `spark` is a session, or a function that starts one, which is called when there is a chunk to stage.
         `watch` is called at every step. A run holds the lease of its workload, and renews it several times within
-        `lease_seconds`. With `take_over` it ends the lease of another run.
+        `lease_seconds`. With `take_over` it ends the lease that another run had when this one began.
 
         A run stops before `segment_timeout` seconds have passed since the Coordinator was created, earlier by
         `rollback_threshold` seconds, and when it has staged `max_chunks` chunks. If the segment began before, for
@@ -235,7 +236,10 @@ class Coordinator:
             opened_attempt=opened_attempt,
         )
         outcome = Run(self._client, workload, bound, settings).execute()
-        return complete_outcome(self._client, outcome, repairs=bool(contract.governance.automatic_repairs))
+        try:
+            return complete_outcome(self._client, outcome, repairs=bool(contract.governance.automatic_repairs))
+        except (KeyboardInterrupt, SigtermReceived):
+            return outcome
 
     def _require_job(self, build: Build | None) -> None:
         if build is None and self._spark is None:

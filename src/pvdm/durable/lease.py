@@ -19,6 +19,7 @@ RENEWALS_PER_LEASE: Final = 3
 _RETRY_SECONDS: Final = 1.0
 _IDENTITY_PARTS: Final = 4
 _START_TIME_FIELD: Final = 19  # of /proc/PID/stat, counted from the field after the process's name
+_LOSSES: Final = frozenset({Code.LEASE_LOST, Code.WORKLOAD_TIMED_OUT, Code.WORKLOAD_MOVED})
 _runs_here: set[str] = set()  # the ids of the runs of this process that have not ended
 
 
@@ -52,10 +53,8 @@ class HeldLease:
         """
         try:
             self._client.renew_lease(self._workload_id, self._run_id, self.lease_number)
-        except ConflictError as loss:
-            return loss
-        except PvdmError:
-            pass
+        except PvdmError as refusal:
+            return refusal if refusal.code in _LOSSES else error
         return error
 
     def release(self) -> None:
@@ -71,25 +70,27 @@ class HeldLease:
             try:
                 self._client.renew_lease(self._workload_id, self._run_id, self.lease_number)
                 wait_seconds = self._seconds
-            except ConflictError as error:
-                self._lost = error
-                return
-            except PvdmError:
-                # The Steward restarts, or the token is being replaced. Only the Steward knows when the lease ends.
+            except PvdmError as error:
+                if error.code in _LOSSES:
+                    self._lost = error
+                    return
+                # The Steward restarts or is busy, or the token is being replaced. Only it knows when the lease ends.
                 wait_seconds = min(_RETRY_SECONDS, self._seconds)
 
 
 @contextlib.contextmanager
-def hold_lease(client: StewardClient, workload_id: str, *, seconds: int, take_over: bool) -> Iterator[HeldLease]:
+def hold_lease(
+    client: StewardClient, workload_id: str, *, seconds: int, take_over_from: int | None
+) -> Iterator[HeldLease]:
     """Acquire the lease of an open workload, and renew it until the end of the block.
 
-    Raises `workload_leased` while another run has the lease, unless `take_over`. The lease of a run of this host that
-    has ended is taken over at once.
+    Raises `workload_leased` while another run has the lease, unless its number is `take_over_from`. The lease of a run
+    of this host that has ended is taken over at once.
     """
     run_id = secrets.token_hex(16)
     _runs_here.add(run_id)
     try:
-        acquired = _acquire(client, workload_id, run_id, seconds, take_over=take_over)
+        acquired = _acquire(client, workload_id, run_id, seconds, take_over_from)
         held = HeldLease(client, workload_id, run_id, acquired)
         held.start()
         try:
@@ -100,7 +101,9 @@ def hold_lease(client: StewardClient, workload_id: str, *, seconds: int, take_ov
         _runs_here.discard(run_id)
 
 
-def _acquire(client: StewardClient, workload_id: str, run_id: str, seconds: int, *, take_over: bool) -> LeaseView:
+def _acquire(
+    client: StewardClient, workload_id: str, run_id: str, seconds: int, take_over_from: int | None
+) -> LeaseView:
     runner = f"process {os.getpid()} on {socket.gethostname()}"[:RUNNER_MAX_CHARACTERS]
     process = process_identity(os.getpid())
     request = LeaseRequest(
@@ -108,15 +111,17 @@ def _acquire(client: StewardClient, workload_id: str, run_id: str, seconds: int,
         runner=runner,
         process=None if process is None else f"{process} {run_id}",
         seconds=seconds,
-        take_over=take_over,
+        take_over_from=take_over_from,
     )
-    try:
-        return client.acquire_lease(workload_id, request)
-    except ConflictError as error:
-        process_and_run = str(error.details.pop("process", ""))  # says nothing to a person
-        if error.code != Code.WORKLOAD_LEASED or not _has_ended(process_and_run):
-            raise
-        return client.acquire_lease(workload_id, request.model_copy(update={"take_over": True}))
+    while True:
+        try:
+            return client.acquire_lease(workload_id, request)
+        except ConflictError as error:
+            process_and_run = str(error.details.pop("process", ""))  # says nothing to a person
+            if error.code != Code.WORKLOAD_LEASED or not _has_ended(process_and_run):
+                raise
+            # Other runs may see the same. The one that comes first gets the lease, and the others are refused.
+            request = request.model_copy(update={"take_over_from": int(str(error.details["lease_number"]))})
 
 
 def _has_ended(process_and_run: str) -> bool:
@@ -145,4 +150,18 @@ def has_ended(process: str) -> bool:
     if here is None or len(parts) != _IDENTITY_PARTS or parts[:2] != here.split(" ")[:2]:
         return False
     pid = parts[2]
-    return pid.isdecimal() and process_identity(int(pid)) != process
+    if not pid.isdecimal():
+        return False
+    found = process_identity(int(pid))
+    return not _exists(int(pid)) if found is None else found != process
+
+
+def _exists(pid: int) -> bool:
+    """Whether there is a process with this id, also if `/proc` hides it from this user (`hidepid`)."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):
+        return True
+    return True

@@ -40,14 +40,19 @@ class WorkThreads(Generic[_Item, _Result]):
         self._ends: queue.SimpleQueue[None] = queue.SimpleQueue()
 
     def run(self, items: Iterator[_Item]) -> list[tuple[_Item, _Result]]:
-        """Work on the items; returns the results in the order of the items. Raises the first error in that order."""
+        """Work on the items; returns the results in the order of the items.
+
+        Raises the first error in that order, unless the result of an earlier item is a failure.
+        """
         for number in range(self._threads):
             name = f"pvdm chunk {number + 1}"
             self._running += 1
             threading.Thread(target=self._run_thread, args=(items,), name=name, daemon=True).start()
         self._await_end(lambda: True)
         if self._errors:
-            raise self._errors[min(self._errors)]
+            first = min(self._errors)
+            if not any(index < first and self._is_failure(result) for index, (_, result) in self._results.items()):
+                raise self._errors[first]
         return [self._results[index] for index in sorted(self._results)]
 
     def stop(self, *, while_needed: Callable[[], bool], seconds: float) -> BaseException | None:

@@ -19,11 +19,12 @@ _HANDED_IN: Final = WITH_STEWARD | {AttemptState.COMMITTED}
 _CONTINUED: Final = frozenset(
     {Code.SEGMENT_ENDED, Code.ATTEMPT_ROLLED_BACK, Code.STAGING_UNKNOWN, Code.LEDGER_SERIALIZATION}
 )
+_REPEATED: Final = frozenset({Code.WORKLOAD_LEASED, Code.SEGMENT_ENDED, Code.INTERRUPTED, Code.ATTEMPT_INTERRUPTED})
 
 
 @dataclass(slots=True)
 class Progress:
-    """How many chunks were handed in, and how many segments in a row ended without another one."""
+    """How many attempts were handed in, and how many segments in a row ended without another one."""
 
     handed_in: int
     failures: int = 0
@@ -31,7 +32,7 @@ class Progress:
     def note(self, handed_in: int, *, waits: bool) -> None:
         """Count a segment that has ended. One that `waits` for the Steward has not failed."""
         self.failures = 0 if waits or handed_in > self.handed_in else self.failures + 1
-        self.handed_in = max(self.handed_in, handed_in)
+        self.handed_in = handed_in
 
     def require(self, workload_id: str, got: str) -> None:
         """Raise `crash_loop` after too many segments in a row without progress. `got` is how the last one ended."""
@@ -48,14 +49,22 @@ def may_continue(result: Result) -> bool:
 
 
 def may_be_repeated(result: Result) -> bool:
-    """Whether a scheduler may repeat the call: also while a lease is live, which a killed run leaves for a while."""
+    """Whether a scheduler may repeat the call.
+
+    It may also do so after an interruption, and while a lease is live, which a killed run leaves for a while.
+    """
     error = result.error if isinstance(result, RolledBack) else result
-    return may_continue(result) or (isinstance(error, PvdmError) and error.code == Code.WORKLOAD_LEASED)
+    return may_continue(result) or (isinstance(error, PvdmError) and error.code in _REPEATED)
 
 
 def waits_for_steward(result: Result) -> bool:
-    """Whether the segment ended while the Steward verified or published what was handed in."""
-    return isinstance(result, RolledBack) and any(each.state in WITH_STEWARD for each in result.chunks)
+    """Whether the segment ended while the Steward verified or published what was handed in.
+
+    A proved chunk that waits for other chunks does not count: without another hand-in it waits forever.
+    """
+    return isinstance(result, RolledBack) and any(
+        each.state in WITH_STEWARD and not each.attempt.waiting for each in result.chunks
+    )
 
 
 def count_handed_in(workload: WorkloadView) -> int:

@@ -28,6 +28,7 @@ from pvdm.durable.outcome import (
     find_source_move,
 )
 from pvdm.durable.parallel import WorkThreads
+from pvdm.durable.progress import count_handed_in
 from pvdm.durable.segment import Segment
 from pvdm.errors import Code, ConflictError, PvdmError, RolledBackError, StateUnknownError, UnavailableError
 from pvdm.model.contract import BoundContract
@@ -57,8 +58,8 @@ class Settings:
 
     `get_stager` is called when there is a chunk to stage, since it may start Spark. `opened_attempt` is the id of an
     attempt that the caller has just opened: its publication counts as this run's. The run renews its lease within
-    `lease_seconds`; with `take_over` it ends the lease of another run. `stages_rows` is False if the rows are staged.
-    The run works on so many chunks at a time as `parallel` says.
+    `lease_seconds`; with `take_over` it ends the lease that another run had when this one began. `stages_rows` is
+    False if the rows are staged. The run works on so many chunks at a time as `parallel` says.
     """
 
     make_rows: MakeRows
@@ -106,21 +107,27 @@ class Run:
         """
         if self._workload.state is WorkloadState.ABANDONED:
             return self._rolled_back_outcome(failure_text.abandoned_error(self._workload))
+        outcome: Outcome | None = None
         try:
             with raise_on_sigterm(), self._at_end:
                 if self._settings.stages_rows:
                     self._hold_lease_of_open()
-                return self._run_chunks()
-        except (KeyboardInterrupt, SigtermReceived):
-            return self._rolled_back_outcome(self._interrupted_error())
+                outcome = self._run_chunks()
+        except (KeyboardInterrupt, SigtermReceived):  # perhaps while the lease was released
+            outcome = outcome or self._rolled_back_outcome(self._interrupted_error())
         except RolledBackError as error:
             if error.code == Code.WORKLOAD_LEASED:
                 raise
-            return self._rolled_back_outcome(error)
+            outcome = self._rolled_back_outcome(error)
+        return outcome
 
     def _hold_lease_of_open(self) -> None:
-        """Hold the lease from the start, so that a second run ends before it has staged anything."""
-        if self._workload.state is WorkloadState.OPEN:
+        """Hold the lease from the start, so that a second run ends before it has staged anything.
+
+        If every chunk is handed in, only a repair needs a lease, and the workload's deadline may have passed.
+        """
+        workload = self._workload
+        if workload.state is WorkloadState.OPEN and count_handed_in(workload) < workload.chunk_count:
             try:
                 self._hold_lease()
             except ConflictError as error:
@@ -131,9 +138,10 @@ class Run:
         """The lease of this run, acquired at the first call and released at the end of the run."""
         with self._lock:
             if self._lease is None:
-                settings, workload_id = self._settings, self._workload.workload_id
-                seconds, take_over = settings.lease_seconds, settings.take_over
-                lease = hold_lease(self._client, workload_id, seconds=seconds, take_over=take_over)
+                settings, workload = self._settings, self._workload
+                ended = workload.lease.lease_number if settings.take_over and workload.lease is not None else None
+                seconds = settings.lease_seconds
+                lease = hold_lease(self._client, workload.workload_id, seconds=seconds, take_over_from=ended)
                 self._lease = self._at_end.enter_context(lease)
             return self._lease
 

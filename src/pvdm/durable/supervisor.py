@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
-from types import FrameType
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, TypeGuard
 
 from pvdm.api.work import WorkloadView
 from pvdm.client import StewardClient
@@ -26,19 +25,17 @@ from pvdm.durable.progress import (
     FAILURES_MAX,
     Progress,
     Result,
-    count_handed_in,
     end_text,
     may_continue,
     waits_for_steward,
 )
 from pvdm.durable.segment import elapsed_seconds
 from pvdm.errors import Code, PvdmError, RolledBackError
-from pvdm.physical.watchdog import SigtermReceived, raise_on_sigterm
+from pvdm.physical.watchdog import STOP_SIGNALS, SigtermReceived, hold_stop_signals, raise_on_sigterm
 
 _WAIT_FIRST_SECONDS: Final = 1.0
 _WAIT_LONGEST_SECONDS: Final = 60.0
 _POLL_SECONDS: Final = 0.2
-_STOP_SIGNALS: Final = frozenset({signal.SIGINT, signal.SIGTERM})
 
 RunSegment: TypeAlias = Callable[[int, float], Outcome]
 """Works on the workload until a time by `elapsed_seconds`, which every process of the host shares.
@@ -77,26 +74,28 @@ class Supervisor:
         self._timeout = segment_timeout
         self._notify = notify
         self._interrupted = False
+        self._received: Result | None = None  # what the last segment has sent
         self._published_before: frozenset[str] | None = None  # None if the Steward did not say
 
     def run(self) -> Outcome:
         """Run segments until the workload has ended, several of them make no progress, or a signal comes."""
-        progress = Progress(count_handed_in(self._workload))
+        progress = Progress(self._workload.handed_in)
         with contextlib.suppress(PvdmError):
             self._published_before = find_published(self._client, self._workload)
         try:
             with raise_on_sigterm():
                 return self._run_segments(progress)
-        except (KeyboardInterrupt, SigtermReceived):  # between two segments
+        except (KeyboardInterrupt, SigtermReceived):  # between two segments, or after the last one
+            if self._received is not None and _is_final(self._received):
+                return self._outcome_of(self._received)
             return self._end_interrupted(progress)
 
     def _run_segments(self, progress: Progress) -> Outcome:
         for number in itertools.count(1):
             result = self._run_one(number)
-            is_over = not isinstance(result, _Crash) and not may_continue(result)
-            if is_over and not (isinstance(result, PvdmError) and result.code == Code.INTERRUPTED):
+            if _is_final(result):
                 return self._outcome_of(result)
-            if self._interrupted or is_over or (isinstance(result, _Crash) and result.interrupted):
+            if self._interrupted or _is_interrupted(result):
                 return self._end_interrupted(progress)
             waits = not isinstance(result, _Crash) and waits_for_steward(result)
             progress.note(self._count_handed_in(progress), waits=waits)
@@ -115,12 +114,10 @@ class Supervisor:
     def _rolled_back_outcome(self, error: PvdmError) -> Outcome:
         return rolled_back_outcome(self._client, self._workload, error, self._published_before or ())
 
-    def _outcome_of(self, result: _Result) -> Outcome:
+    def _outcome_of(self, result: Result) -> Outcome:
         """The outcome of the last segment, in which the chunks of earlier ones count as published by this command."""
         if isinstance(result, PvdmError):
             raise result
-        if isinstance(result, _Crash):
-            raise AssertionError("a segment without a result has no outcome")
         if self._published_before is None:
             return result
         return count_as_published_now(result, self._published_before)
@@ -128,8 +125,10 @@ class Supervisor:
     def _run_one(self, number: int) -> _Result:
         """Run a segment in a process of its own, and kill that process if it outlives its time.
 
-        After SIGTERM or Ctrl-C the segment is ended in order. Then `_interrupted` is true.
+        After SIGTERM or Ctrl-C the segment is ended in order. Then `_interrupted` is true. A result that the segment
+        has sent before stays its result.
         """
+        self._received = None
         context = multiprocessing.get_context("spawn")
         receiving, sending = context.Pipe(duplex=False)
         ends_at = elapsed_seconds() + self._timeout
@@ -139,23 +138,43 @@ class Supervisor:
             try:
                 _start(process)
                 sending.close()
-                return _await_result(process, receiving, ends_at)
+                return self._await_result(process, receiving, ends_at)
             except (KeyboardInterrupt, SigtermReceived):
                 self._interrupted = True
+                if self._received is not None:
+                    return self._received
                 if process.pid is None:
                     return _Crash("it was interrupted before its start")
                 sending.close()
                 process.terminate()  # it rolls back, and says so
-                return _await_result(process, receiving, ends_at)
+                return self._await_result(process, receiving, ends_at)
             finally:
                 if process.pid is not None:
                     process.kill()
                     process.join()
 
-    def _count_handed_in(self, progress: Progress) -> int:
-        """The chunks that need no further segment. As before while the Steward cannot say."""
+    def _await_result(self, process: SpawnProcess, receiving: Connection, ends_at: float) -> _Result:
+        """What the segment sends at its end. A process that is killed, or that outlives its time, sends nothing."""
+        while not receiving.poll(_POLL_SECONDS):
+            if elapsed_seconds() >= ends_at:
+                process.kill()
+                process.join()
+                return _Crash("it outlived its time and was killed")
         try:
-            return count_handed_in(self._client.workload(self._workload.workload_id, limit=1, look_up_source=False))
+            with _signals_deferred():
+                result: Result = receiving.recv()
+                self._received = result
+        except EOFError:
+            process.join()
+            interrupted = process.exitcode in {-number for number in STOP_SIGNALS}
+            return _Crash(_exit_text(process.exitcode), interrupted)
+        process.join(max(0.0, ends_at - elapsed_seconds()))  # Spark takes seconds to stop
+        return result
+
+    def _count_handed_in(self, progress: Progress) -> int:
+        """How many attempts were handed in. As before while the Steward cannot say."""
+        try:
+            return self._client.workload(self._workload.workload_id, limit=1, look_up_source=False).handed_in
         except PvdmError:
             return progress.handed_in
 
@@ -171,28 +190,25 @@ def _text_of(result: _Result) -> str:
     return result.text if isinstance(result, _Crash) else end_text(result)
 
 
-def _await_result(process: SpawnProcess, receiving: Connection, ends_at: float) -> _Result:
-    """What the segment sends at its end. A process that is killed, or that outlives its time, sends nothing."""
-    while not receiving.poll(_POLL_SECONDS):
-        if elapsed_seconds() >= ends_at:
-            process.kill()
-            process.join()
-            return _Crash("it outlived its time and was killed")
-    try:
-        result: Result = receiving.recv()
-    except EOFError:
-        process.join()
-        interrupted = process.exitcode in {-number for number in _STOP_SIGNALS}
-        return _Crash(_exit_text(process.exitcode), interrupted)
-    process.join(max(0.0, ends_at - elapsed_seconds()))  # Spark takes seconds to stop
-    return result
+def _is_final(result: _Result) -> TypeGuard[Result]:
+    """Whether no segment follows because of this result. An interruption before there was an outcome is none."""
+    return not isinstance(result, _Crash) and not may_continue(result) and not _is_interrupted(result)
+
+
+def _is_interrupted(result: _Result) -> bool:
+    if isinstance(result, _Crash):
+        return result.interrupted
+    return isinstance(result, PvdmError) and result.code == Code.INTERRUPTED
 
 
 def _start(process: SpawnProcess) -> None:
-    """Start the process with SIGINT and SIGTERM blocked. It inherits that, and allows them once it can roll back."""
+    """Start the process with SIGINT and SIGTERM blocked. It inherits that, and allows them once it can roll back.
+
+    A signal is handled after the start only, since a half-started process prints a traceback.
+    """
     resource_tracker.ensure_running()  # else `start` does it, and allows the signals again
     with _signals_deferred():
-        allowed = signal.pthread_sigmask(signal.SIG_BLOCK, _STOP_SIGNALS)
+        allowed = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
         try:
             process.start()
         finally:
@@ -201,26 +217,14 @@ def _start(process: SpawnProcess) -> None:
 
 @contextlib.contextmanager
 def _signals_deferred() -> Iterator[None]:
-    """Handle SIGINT and SIGTERM after the block only, since a half-started process prints a traceback.
-
-    To block them is not enough: another thread of this process may get them, and Python handles them in this thread.
-    """
+    """Handle SIGINT and SIGTERM after the block only."""
     received: list[int] = []
-
-    def note(number: int, _frame: FrameType | None) -> None:
-        received.append(number)
-
-    handlers = {}
-    if threading.current_thread() is threading.main_thread():
-        kept = (signal.SIG_IGN, None)  # ignored, as under `nohup`; or not set by Python
-        handlers = {each: signal.signal(each, note) for each in _STOP_SIGNALS if signal.getsignal(each) not in kept}
     try:
-        yield
+        with hold_stop_signals() as received:
+            yield
     finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
-    if received:
-        signal.raise_signal(received[0])
+        if received:
+            signal.raise_signal(received[0])
 
 
 def _exit_text(exit_code: int | None) -> str:
@@ -240,17 +244,19 @@ def _run_in_process(sending: Connection, run_segment: RunSegment, number: int, e
 
 def _run_interruptibly(run_segment: RunSegment, number: int, ends_at: float) -> Result:
     """Run the segment with SIGINT and SIGTERM allowed. They stay blocked while the process starts and ends."""
-    if _STOP_SIGNALS & signal.sigpending():
+    if STOP_SIGNALS & signal.sigpending():
         return failure_text.interrupted_error(staged=False)
+    outcome: Outcome | None = None
     try:
         with raise_on_sigterm():
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOP_SIGNALS)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
             try:
-                return run_segment(number, ends_at)
+                outcome = run_segment(number, ends_at)
             finally:
-                signal.pthread_sigmask(signal.SIG_BLOCK, _STOP_SIGNALS)
+                signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+        return outcome
     except (KeyboardInterrupt, SigtermReceived):
-        return failure_text.interrupted_error(staged=False)
+        return outcome or failure_text.interrupted_error(staged=False)
     except PvdmError as error:
         return error
 

@@ -14,6 +14,7 @@ from typing import Final, Generic, TypeVar
 from pvdm.errors import Code, PvdmError
 
 STOP_SECONDS: Final = 60.0
+STOP_SIGNALS: Final = frozenset({signal.SIGINT, signal.SIGTERM})
 _WAIT_SECONDS: Final = 0.2
 _T = TypeVar("_T")
 
@@ -118,3 +119,26 @@ def raise_on_sigterm() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, previous_handler)
+
+
+@contextlib.contextmanager
+def hold_stop_signals() -> Iterator[list[int]]:
+    """Put SIGINT and SIGTERM that come in the block into a list instead of handling them.
+
+    To block them is not enough: another thread of this process may get them, and Python handles them in the main
+    thread. In other threads this does nothing.
+    """
+    received: list[int] = []
+
+    def note(number: int, _frame: FrameType | None) -> None:
+        received.append(number)
+
+    handlers = {}
+    if threading.current_thread() is threading.main_thread():
+        kept = (signal.SIG_IGN, None)  # ignored, as under `nohup`; or not set by Python
+        handlers = {each: signal.signal(each, note) for each in STOP_SIGNALS if signal.getsignal(each) not in kept}
+    try:
+        yield received
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)

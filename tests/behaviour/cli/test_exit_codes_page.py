@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
 from pathlib import Path
+
+import pytest
 
 from pvdm.cli.app import pvdm
 from pvdm.errors.kinds import KINDS
@@ -49,3 +53,21 @@ def test_the_page_and_the_help_list_the_exit_code_of_every_class_of_errors() -> 
     codes = {str(each.exit_code) for each in KINDS.values()}
     assert set(re.findall(r"^\| (\d) \|", table, re.MULTILINE)) == {"0", *codes}
     assert set(re.findall(r"\d", str(pvdm.epilog))) == {"0", *codes}
+
+
+@pytest.mark.parametrize(("page", "count"), [("cli.md", 2), ("schedulers.md", 1)])
+@pytest.mark.parametrize("last", [3, 0])
+def test_a_loop_of_the_documentation_ends_with_the_code_of_the_last_segment(
+    page: str, count: int, last: int, tmp_path: Path
+) -> None:
+    loops = re.findall(r"^ *until (?:pvdm|spark-submit) .*?\bdone$", (DOCS / page).read_text("utf-8"), re.DOTALL | re.M)
+    assert len(loops) == count
+    for name in ("pvdm", "spark-submit"):  # ends with 8, 8 and then with the last code
+        stub = tmp_path / name
+        stub.write_text(f'#!/bin/sh\necho >> calls\n[ "$(wc -l < calls)" -lt 3 ] && exit 8\nexit {last}\n')
+        stub.chmod(0o755)
+    for loop in loops:
+        (tmp_path / "calls").unlink(missing_ok=True)
+        path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
+        ended = subprocess.run(["sh", "-e", "-c", loop], cwd=tmp_path, env={"PATH": path}, check=False, timeout=30)
+        assert (ended.returncode, (tmp_path / "calls").read_text()) == (last, "\n" * 3)

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from aws_durable_execution_sdk_python import DurableContext, durable_execution
 from aws_durable_execution_sdk_python.lambda_service import InvocationStatus
+from aws_durable_execution_sdk_python_testing.model import LambdaContext
 from aws_durable_execution_sdk_python_testing.runner import DurableFunctionTestResult, DurableFunctionTestRunner
 
 from pvdm import Chunk, Coordinator
@@ -52,7 +53,7 @@ def rows_of(chunk: Chunk) -> pa.Table:
     return table_of([row for row in ROWS if chunk.chunk_id in {"all", f"day={row[1]}"}])
 
 
-def execute(shop: Shop, table: str, job: Job) -> tuple[DurableFunctionTestResult, int]:
+def execute(shop: Shop, table: str, job: Job, **settings: Any) -> tuple[DurableFunctionTestResult, int]:
     """The result of the execution, and how often Lambda invoked the handler."""
     invocations = 0
 
@@ -60,7 +61,7 @@ def execute(shop: Shop, table: str, job: Job) -> tuple[DurableFunctionTestResult
     def handler(event: dict[str, str], context: DurableContext) -> dict[str, Any]:
         nonlocal invocations
         invocations += 1
-        return run_workload(context, shop.steward, event["workload"], event["table"], job)
+        return run_workload(context, shop.steward, event["workload"], event["table"], job, **settings)
 
     with DurableFunctionTestRunner(handler, poll_interval=0.01) as runner:
         result = runner.run(json.dumps({"workload": "run-1" + table, "table": table}), execution_timeout=100)
@@ -183,6 +184,17 @@ def test_an_invocation_ends_while_the_plan_is_made_and_the_next_one_waits_again(
     result, invocations = execute(shop, table, lambda _spark, chunk: rows_of(chunk))
     assert (result.status, invocations, len(opened)) == (InvocationStatus.SUCCEEDED, 2, 2)
     assert shop.visible_rows(table) == sorted(ROWS, key=repr)
+
+
+def test_a_segment_without_time_is_repeated_in_another_invocation_a_few_times(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, left = shop.target("short"), iter([900_000, 30_000])  # the plan took nearly all of the first invocation
+    monkeypatch.setattr(LambdaContext, "get_remaining_time_in_millis", lambda _self: next(left, 900_000))
+    result, invocations = execute(shop, table, lambda _spark, chunk: rows_of(chunk), rollback_threshold=30)
+    assert (result.status, invocations, steps_of(result)) == (InvocationStatus.SUCCEEDED, 2, ["segment 1"])
+    assert shop.visible_rows(table) == sorted(ROWS, key=repr)
+    assert not aws._retry(Code.SEGMENT_ENDED(), FAILURES_MAX).should_retry
 
 
 def test_a_step_is_not_repeated_after_an_error_of_the_call(shop: Shop) -> None:

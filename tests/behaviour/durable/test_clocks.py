@@ -239,6 +239,28 @@ def test_a_run_whose_workload_has_no_time_left_rolls_back_and_goes_on_once_it_ge
     assert eventually(lambda: shop.branches(table) == set() and shop.staged_files(table) == [])
 
 
+def test_a_run_waits_for_chunks_that_were_all_handed_in_also_after_the_deadline(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, clock, go = shop.target("handed_in"), Clock(monkeypatch, Activity.VERIFYING), threading.Event()
+
+    def wait_first(*given: Any, **named: Any) -> Any:
+        assert go.wait(60)
+        return verify(*given, **named)
+
+    monkeypatch.setattr(verification, "verify", wait_first)
+    assert run(shop, table, segment_timeout=15, rollback_threshold=6, watch=clock.watch).name == "SEGMENT_ENDED"
+    with shop.client() as client:
+        lease = client.open_workload("run-1" + table, table, {}, 1).lease
+        assert eventually(lambda: client.workload("run-1" + table).timed_out)
+        try:
+            assert isinstance(run(shop, table, watch=lambda _step: go.set()), Committed)
+        finally:
+            go.set()
+        assert client.workload("run-1" + table).lease == lease
+    assert shop.visible_rows(table) == sorted(ROWS, key=repr)
+
+
 def test_the_times_of_a_command_are_durations(shop: Shop) -> None:
     table = shop.target("durations")
     words = ["run", table, "--workload-id", "run-1" + table, "--small", "--job", "missing_module:job"]

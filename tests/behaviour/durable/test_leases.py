@@ -26,6 +26,7 @@ from pvdm import Chunk, Committed, Coordinator, Outcome, RolledBack
 from pvdm.api.leases import HeldLeaseRequest, LeaseRequest, LeaseView
 from pvdm.client import StewardClient
 from pvdm.client.table import TableClient
+from pvdm.durable import lease as lease_module
 from pvdm.durable.lease import has_ended, process_identity
 from pvdm.errors import ConflictError, NotAllowedError, PvdmError
 from pvdm.ledger.clock import last_served_micros
@@ -92,8 +93,8 @@ def run(shop: Shop, table: str, job: Job = honest, **settings: Any) -> Outcome:
         return coordinator.execute_workload("run-1" + table, job, table=table)
 
 
-def acquire(client: StewardClient, run_id: str, *, seconds: int = 60, take_over: bool = False) -> LeaseView:
-    request = LeaseRequest(run_id=run_id, runner=f"run {run_id[0]}", seconds=seconds, take_over=take_over)
+def acquire(client: StewardClient, run_id: str, *, seconds: int = 60, take_over_from: int | None = None) -> LeaseView:
+    request = LeaseRequest(run_id=run_id, runner=f"run {run_id[0]}", seconds=seconds, take_over_from=take_over_from)
     return client.acquire_lease("run-1", request)
 
 
@@ -101,6 +102,23 @@ def refusal(call: Callable[[], object]) -> tuple[type[PvdmError], str]:
     with pytest.raises(PvdmError) as caught:
         call()
     return type(caught.value), caught.value.reason
+
+
+def leave_lease_of_crashed_run(shop: Shop, table: str, monkeypatch: pytest.MonkeyPatch, *, runs: int) -> None:
+    """Open the workload, and leave the lease of a process that has ended. So many runs find that out together."""
+    boot, namespace, pid, started = str(process_identity(os.getpid())).split(" ")
+    crashed = f"{boot} {namespace} {pid} {int(started) - 1} {FIRST}"
+    with shop.client() as client:
+        client.open_workload("run-1" + table, table, {})
+        client.acquire_lease("run-1" + table, LeaseRequest(run_id=FIRST, runner="crashed", process=crashed))
+    meeting, real = threading.Barrier(runs), lease_module._has_ended
+
+    def find_together(process_and_run: str) -> bool:
+        if process_and_run == crashed:
+            meeting.wait(60)
+        return real(process_and_run)
+
+    monkeypatch.setattr(lease_module, "_has_ended", find_together)
 
 
 # One run at a time
@@ -125,8 +143,13 @@ def test_a_second_run_is_refused_with_the_holder_and_the_expiry_and_the_first_on
     assert shop.visible_rows(table) == sorted(ROWS, key=repr)
 
 
-def test_of_ten_runs_of_one_workload_one_works_and_nine_are_refused(shop: Shop) -> None:
-    table, started, may_end = shop.target("ten"), threading.Event(), threading.Event()
+@pytest.mark.parametrize("crashed", [False, True])
+def test_of_ten_runs_of_one_workload_one_works_and_nine_are_refused(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, *, crashed: bool
+) -> None:
+    table, started, may_end = shop.target(f"ten_{crashed}".lower()), threading.Event(), threading.Event()
+    if crashed:
+        leave_lease_of_crashed_run(shop, table, monkeypatch, runs=10)
 
     def wait(_spark: object, _chunk: Chunk) -> pa.Table:
         started.set()
@@ -200,7 +223,7 @@ def test_a_run_that_was_taken_over_can_neither_open_nor_hand_in_nor_renew_nor_ab
     attempt = producer.next_attempt("run-1", "all", "the first", lease.lease_number)
     line.stage(producer, attempt, LINE_ROWS)
     token = producer.attempt_token(attempt.attempt_id).token
-    newer = acquire(producer, OTHER, take_over=True)
+    newer = acquire(producer, OTHER, take_over_from=1)
     assert (lease.lease_number, newer.lease_number) == (1, 2)
     lost = (ConflictError, "lease_taken_over")
     assert refusal(lambda: producer.staged(attempt.attempt_id)) == lost
@@ -261,7 +284,7 @@ def test_a_commit_to_the_attempts_branch_after_the_lease_was_lost_changes_nothin
 ) -> None:
     lease = acquire(producer, FIRST)
     attempt = producer.next_attempt("run-1", "all", "the first", lease.lease_number)
-    acquire(producer, OTHER, take_over=True)
+    acquire(producer, OTHER, take_over_from=1)
     with pytest.raises(PvdmError) as caught:
         line.stage(producer, attempt, LINE_ROWS)
     assert caught.value.code == "lease_lost"
@@ -306,7 +329,7 @@ def test_a_renewal_that_a_release_has_overtaken_is_refused(line: Line, producer:
 
 def test_the_step_log_says_who_worked_on_a_workload_and_who_took_it_over(line: Line, producer: StewardClient) -> None:
     acquire(producer, FIRST)
-    acquire(producer, OTHER, take_over=True)
+    acquire(producer, OTHER, take_over_from=1)
     with line.client(Role.AUDITOR, "*") as auditor:
         found = [dict(each.new or ()) for each in auditor.events(limit=100, about="run-1") if each.kind == "leased"]
     assert [(each["lease_number"], each["runner"], each.get("taken_over_from")) for each in found] == [
@@ -318,7 +341,7 @@ def test_the_step_log_says_who_worked_on_a_workload_and_who_took_it_over(line: L
 def test_a_producer_of_another_domain_gets_no_lease(line: Line, producer: StewardClient) -> None:
     assert acquire(producer, FIRST).lease_number == 1
     with line.client(Role.PRODUCER, "risk") as other:
-        assert refusal(lambda: acquire(other, OTHER, take_over=True))[1] == "domain_wrong"
+        assert refusal(lambda: acquire(other, OTHER, take_over_from=1))[1] == "domain_wrong"
         assert refusal(lambda: other.renew_lease("run-1", FIRST, 1))[1] == "domain_wrong"
         assert refusal(lambda: other.release_lease("run-1", FIRST, 1))[1] == "domain_wrong"
 

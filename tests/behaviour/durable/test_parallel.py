@@ -13,7 +13,8 @@ import pytest
 
 from pvdm import Chunk, Committed, Coordinator, Outcome, RolledBack, VerificationFailed
 from pvdm.durable.outcome import Activity, Step
-from pvdm.errors import InputError
+from pvdm.durable.parallel import WorkThreads
+from pvdm.errors import Code, InputError, SegmentEndedError
 from pvdm.model.states import AttemptState
 from tests.support.steward.pipeline import BY_DAY
 from tests.support.steward.shop import Row, Shop, shop_at, table_of
@@ -210,3 +211,22 @@ def test_the_command_stages_in_parallel(shop: Shop, monkeypatch: pytest.MonkeyPa
     code, output = shop.command(words)
     assert code == 0, output
     assert shop.visible_rows(table) == sorted(ORDERS, key=repr)
+
+
+@pytest.mark.parametrize("error_index", [0, 1])
+def test_the_failure_of_an_earlier_item_is_not_hidden_by_the_error_of_a_later_one(error_index: int) -> None:
+    raised = threading.Event()
+
+    def work(index: int) -> str:
+        if index == error_index:
+            raised.set()
+            raise Code.SEGMENT_ENDED()
+        assert raised.wait(WAIT)
+        return "failed"
+
+    threads = WorkThreads(work, threads=2, is_failure=lambda result: result == "failed")
+    if error_index == 1:
+        assert threads.run(iter(range(2))) == [(0, "failed")]
+    else:
+        with pytest.raises(SegmentEndedError):
+            threads.run(iter(range(2)))

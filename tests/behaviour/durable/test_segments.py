@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from pvdm import Coordinator
 from pvdm.api.work import WorkloadDetail
 from pvdm.durable import supervisor
 from pvdm.durable.progress import FAILURES_MAX
@@ -25,7 +26,7 @@ from tests.support.waiting import eventually
 
 # A module of jobs. It counts its calls in files of the folder where the command runs.
 JOBS = """
-import datetime, json, multiprocessing, os, pathlib, signal, time
+import datetime, json, multiprocessing.util, os, pathlib, signal, time
 import pyarrow as pa
 import pvdm
 
@@ -83,6 +84,14 @@ def out_of_time_at_first(_spark, chunk):
 def wrong(_spark, chunk):
     is_first_call(chunk)
     return rows_of(chunk).slice(1)
+
+def slow_after_its_result(_spark, chunk):
+    # As Spark, which takes seconds to end after the segment has sent its result.
+    def wait():
+        pathlib.Path("ending").touch()
+        time.sleep(20)
+    multiprocessing.util.Finalize(None, wait, exitpriority=100)
+    return rows_of(chunk)
 """
 
 
@@ -277,6 +286,31 @@ def test_a_signal_while_a_segment_imports_its_job_ends_the_run(shop: Shop, folde
     assert (process.returncode, json.loads(output)["error"]["code"]) == (4, "interrupted"), errors
     assert "Traceback" not in errors
     assert calls(folder) == {}
+
+
+def test_a_signal_after_the_result_of_a_segment_does_not_change_the_outcome(shop: Shop, folder: Path) -> None:
+    table = shop.target("ending")
+    with command_process(shop, folder, table, "slow_after_its_result") as process:
+        assert eventually((folder / "ending").exists)
+        process.send_signal(signal.SIGTERM)
+        output, errors = process.communicate(timeout=60)
+    assert (process.returncode, json.loads(output)["outcome"]) == (0, "COMMITTED"), errors
+
+
+@pytest.mark.parametrize(("job", "code"), [("honest", 0), ("wrong", 3)])
+def test_a_signal_while_a_command_closes_its_coordinator_does_not_change_the_outcome(
+    shop: Shop, folder: Path, monkeypatch: pytest.MonkeyPatch, job: str, code: int
+) -> None:
+    table, close = shop.target(f"closing_{job}"), Coordinator.close
+
+    def interrupt(self: Coordinator) -> None:
+        signal.raise_signal(signal.SIGINT)
+        close(self)
+
+    monkeypatch.setattr(Coordinator, "close", interrupt)
+    named = ["--workload-id", "run-1" + table, "--small", "--job", f"segment_jobs:{job}"]
+    ended, output = shop.command(["run", table, *named])
+    assert ended == code, output
 
 
 def test_a_segment_ends_when_its_supervisor_is_killed(shop: Shop, folder: Path) -> None:

@@ -178,7 +178,9 @@ def test_runs_that_hand_nothing_in_are_reported_once(line: Line, hook: Webhook) 
         client.open_workload("run-1", "sales.orders", {})
         for number in range(CRASH_LOOP_LEASES + 2):
             assert bool(pending(line.notary) or hook.received) == (number >= CRASH_LOOP_LEASES)
-            request = LeaseRequest(run_id=f"{number:032x}", runner="process 1", seconds=60, take_over=True)
+            request = LeaseRequest(
+                run_id=f"{number:032x}", runner="process 1", seconds=60, take_over_from=number or None
+            )
             client.acquire_lease("run-1", request)
     assert is_delivered(line.notary)
     [alert] = hook.accepted("crash_loop")

@@ -219,11 +219,13 @@ def lease(steward: Served, workload_id: str, *, seconds: int = 60) -> int:
     """Acquire a lease as a new run that takes over, and return its number."""
     runner = Runner(secrets.token_hex(16), "nightly", "process 1", None)
     ledger, clock = steward.stand.notary.ledger, steward.stand.notary.clock
-    acquired = ledger.transact(
-        lambda unit: leases.acquire(unit, workload_id, runner, seconds=seconds, take_over=True),
-        at_micros=clock.now_micros(),
-    )
-    return acquired.lease_number
+
+    def work(unit: Unit) -> int:
+        last = leases.find_newest(unit, workload_id)
+        number = None if last is None else last.lease_number
+        return leases.acquire(unit, workload_id, runner, seconds=seconds, take_over_from=number).lease_number
+
+    return ledger.transact(work, at_micros=clock.now_micros())
 
 
 def test_a_workload_counts_as_leased_once_until_its_newest_lease_expires(steward: Served) -> None:

@@ -125,11 +125,17 @@ def open_coordinator(
     workload_timeout: float | None = None,
     shows_progress: bool = True,
 ) -> Iterator[Coordinator]:
-    """A Coordinator with the caller's token; Spark starts with the first staged chunk, unless the job is small."""
+    """A Coordinator with the caller's token; Spark starts with the first staged chunk, unless the job is small.
+
+    After a block without an error, SIGINT and SIGTERM are ignored until all is closed: the block has its outcome.
+    """
     from pvdm.durable.coordinator import Coordinator
+    from pvdm.physical.watchdog import hold_stop_signals
 
     watch = watch_steps() if shows_progress else _notice_note
-    with service.connect() as client, job.spark(client) as spark:
+    with contextlib.ExitStack() as closing:
+        client = closing.enter_context(service.connect())
+        spark = closing.enter_context(job.spark(client))
         client.when_waiting(lambda: say_on_stderr(f"waiting for the Steward at {client.url} ..."))
         coordinator = Coordinator(
             client,
@@ -143,8 +149,9 @@ def open_coordinator(
             parallel=job.parallel,
             watch=watch,
         )
-        with coordinator as opened:
-            yield opened
+        yield closing.enter_context(coordinator)
+        with hold_stop_signals():
+            closing.close()
 
 
 def job_output(*, json: bool) -> contextlib.AbstractContextManager[None]:

@@ -95,7 +95,9 @@ def resume(*, workload_id: str, max_chunks: int | None, segment: SegmentTimes, j
     \b
     Examples:
       pvdm resume backfill-1 --segment-timeout 15m --job jobs.orders:build
-      until pvdm resume backfill-1 --max-chunks 1; do [ $? = 8 ] || break; done
+      until pvdm resume backfill-1 --max-chunks 1; do
+        code=$?; [ $code = 8 ] || exit $code
+      done
     """
     one = SegmentOfCommand(workload_id, service, job, segment, wants_json(), max_chunks)
     finish(one.run(segment.end_from_now()))

@@ -137,6 +137,13 @@ def count_last_states(unit: Unit, workload_ids: Sequence[str]) -> dict[str, dict
     return found
 
 
+def count_handed_in(unit: Unit, workload_ids: Sequence[str]) -> dict[str, int]:
+    """How many attempts of these workloads were handed in, whatever became of them. This number never falls."""
+    wanted = select(attempts.c.workload_id, func.count().label("handed_in"))
+    wanted = wanted.where(attempts.c.workload_id.in_(workload_ids), attempts.c.handed_in_micros.is_not(None))
+    return {row["workload_id"]: row["handed_in"] for row in unit.rows(wanted.group_by(attempts.c.workload_id))}
+
+
 def find_live_on_branch(unit: Unit, table_uuid: str, branch: str) -> Attempt | None:
     """The live attempt with this branch of the table, or None."""
     wanted = _select_at_table(table_uuid).where(attempts.c.branch == branch, attempts.c.state.in_(ATTEMPT.live()))

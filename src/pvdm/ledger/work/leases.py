@@ -76,10 +76,10 @@ def find_newest_of(unit: Unit, workload_ids: Sequence[str]) -> dict[str, Lease]:
     return {row["workload_id"]: record_from(Lease, row) for row in rows}
 
 
-def acquire(unit: Unit, workload_id: str, runner: Runner, *, seconds: int, take_over: bool) -> Lease:
+def acquire(unit: Unit, workload_id: str, runner: Runner, *, seconds: int, take_over_from: int | None = None) -> Lease:
     """Acquire the lease of an open workload with a new number; a run that holds it renews it.
 
-    Raises `workload_leased` while another run holds it, unless `take_over`.
+    Raises `workload_leased` while another run holds it, unless its number is `take_over_from`.
     """
     ids.require_random_id(runner.run_id, "run id")
     unit.lock_name(f"workload {workload_id}")
@@ -91,7 +91,7 @@ def acquire(unit: Unit, workload_id: str, runner: Runner, *, seconds: int, take_
     if last is not None and last.is_live(unit.at_micros):
         if last.run_id == runner.run_id:
             return _set_expiry(unit, last, expires)
-        if not take_over:
+        if last.lease_number != take_over_from:
             raise _leased_error(last)
     acquired = Lease(
         workload_id,
@@ -213,6 +213,7 @@ def _leased_error(held: Lease) -> PvdmError:
         expected="one run of a workload at a time",
         got=f"{held.holder}, {held.runner}, until {utc_time(held.expires_micros)}",
         workload_id=held.workload_id,
+        lease_number=held.lease_number,
         holder=held.holder,
         runner=held.runner,
         expires_at=held.expires_micros,

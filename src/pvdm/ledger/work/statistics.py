@@ -14,6 +14,7 @@ from pvdm.ledger.connection import Row
 from pvdm.ledger.schema.record import proofs
 from pvdm.ledger.schema.work import ATTEMPT_IS_LIVE, WORKLOAD_IS_OPEN, attempts, leases, published, workloads
 from pvdm.ledger.unit import Unit, where_given
+from pvdm.model.contract import Atomicity
 from pvdm.model.statements.verdict import FailureClass, Outcome
 from pvdm.model.states import ATTEMPT, WITH_STEWARD, AttemptState
 
@@ -144,14 +145,16 @@ def find_last_hand_in(unit: Unit, workload_id: str) -> int:
 
 
 def list_without_progress(unit: Unit, leases_least: int, *, workload_id: str | None = None) -> list[tuple[str, Origin]]:
-    """Open workloads that were leased so often since the last hand-in, while the Steward has none of their chunks.
+    """Open workloads that were leased so often since the last hand-in, while the Steward works on none of their chunks.
 
-    With `workload_id`, only this workload is looked at.
+    With atomicity `workload` a proved chunk waits for the other chunks, so it does not count. With `workload_id`, only
+    this workload is looked at.
     """
     opened = select(workloads).where(text(WORKLOAD_IS_OPEN)).subquery()
     of_workload = attempts.c.workload_id == opened.c.workload_id
     handed_in = select(func.max(attempts.c.lease_number)).where(of_workload, attempts.c.handed_in_micros.is_not(None))
-    waits = exists().where(of_workload, attempts.c.state.in_(sorted(WITH_STEWARD)))
+    waits_for_chunks = (attempts.c.state == AttemptState.COMMITTING) & (opened.c.atomicity == Atomicity.WORKLOAD)
+    waits = exists().where(of_workload, attempts.c.state.in_(sorted(WITH_STEWARD)), ~waits_for_chunks)
     every = leases.alias()
     last = select(func.max(every.c.lease_number)).where(every.c.workload_id == opened.c.workload_id).scalar_subquery()
     is_last = (leases.c.workload_id == opened.c.workload_id) & (leases.c.lease_number == last)

@@ -30,7 +30,8 @@ class Leases:
 
         def work(unit: Unit) -> Lease:
             get_workload(unit, grant, workload_id)
-            lease = leases.acquire(unit, workload_id, runner, seconds=request.seconds, take_over=request.take_over)
+            seconds, take_over_from = request.seconds, request.take_over_from
+            lease = leases.acquire(unit, workload_id, runner, seconds=seconds, take_over_from=take_over_from)
             self.notices.add_lease(unit, lease)
             return lease
 

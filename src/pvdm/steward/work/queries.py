@@ -338,6 +338,7 @@ class WorkQueries:
         ids = [each.opening.workload_id for each in found]
         planned, waived = chunks.count_by_workload(unit, ids), proofs.find_overrides_used_by(unit, ids)
         states, claimed = attempts.count_last_states(unit, ids), claims.list_claim_texts(unit, ids)
+        handed_in = attempts.count_handed_in(unit, ids)
         newest_leases, now = leases.find_newest_of(unit, ids), self.clock.trusted_micros()
         limits = deadlines.find_all(unit, ids)
         names = {uuid: table_name(unit, uuid) for uuid in {each.opening.table_uuid for each in found}}
@@ -364,6 +365,7 @@ class WorkQueries:
                     plan_hash=each.plan_hash,
                     chunk_count=planned.get(workload_id, 0),
                     chunk_states=chunk_states,
+                    handed_in=handed_in.get(workload_id, 0),
                     problem=None if problem is None else RefusalView.of_error(problem),
                     override_ids=tuple(sorted(waived.get(workload_id, {}).values())),
                     claim=claimed.get(workload_id),
