@@ -24,7 +24,7 @@ from pvdm.ledger.work.plannings import Planning
 from pvdm.model.role import Role
 from pvdm.model.states import CRASH_LOOP_LEASES, AttemptState
 from pvdm.steward.config.alerts import AlertsConfig, CommandAlerts, WebhookAlerts
-from pvdm.steward.config.steward import StewardConfig, load_config
+from pvdm.steward.config.steward import StewardConfig
 from pvdm.steward.delivery import delivery
 from pvdm.steward.delivery.alerts import open_alert_sender
 from pvdm.steward.delivery.watch import Watch
@@ -457,61 +457,3 @@ def test_a_command_that_fails_or_hangs_is_run_again_later(tmp_path: Path, script
         notary = steward.stand.notary
         add(notary)
         assert eventually(lambda: (pending(notary) or outbox.Pending(0, 0, None)).problem == problem)
-
-
-CONFIG = """
-notary = "n"
-origin = "o"
-ledger = "sqlite:///ledger.db"
-outside = "outside"
-[keys]
-home = "file"
-path = "keys"
-[alerts]
-"""
-
-
-@for_each(
-    "text",
-    (
-        'webhook = "http://example.com/x"\nsecret_file = "s"',
-        'webhook = "https://user:pass@example.com/x"\nsecret_file = "s"',
-        'webhook = "https://example.com:99999/x"\nsecret_file = "s"',
-        'webhook = "https://example.com:0/x"\nsecret_file = "s"',
-        'webhook = "https://example.com/x"',
-        'command = ["true"]\nwebhook = "https://example.com/x"\nsecret_file = "s"',
-        "command = []",
-        "timeout_seconds = 5",
-        'command = ["true"]\ntimeout_seconds = 301',
-    ),
-)
-def test_a_wrong_section_is_refused(tmp_path: Path, text: str) -> None:
-    path = tmp_path / "steward.toml"
-    path.write_text(CONFIG + text)
-    with pytest.raises(PvdmError) as caught:
-        load_config(path)
-    assert caught.value.code == Code.CONFIG_INVALID
-
-
-def test_a_webhook_on_loopback_or_with_tls_is_accepted(tmp_path: Path) -> None:
-    for url in ("http://127.0.0.1:9/x", "http://localhost/x", "https://example.com/x?token=a"):
-        path = tmp_path / "steward.toml"
-        path.write_text(f'{CONFIG}webhook = "{url}"\nsecret_file = "s"')
-        assert load_config(path).alerts == WebhookAlerts(url, tmp_path / "s", 10, 900)
-
-
-@for_each("mode", (0o644, 0o640))
-def test_a_secret_that_others_may_read_is_refused(tmp_path: Path, mode: int) -> None:
-    path = write_secret(tmp_path)
-    path.chmod(mode)
-    with pytest.raises(PvdmError) as caught:
-        open_alert_sender(WebhookAlerts("http://127.0.0.1/x", path, 10, 900))
-    assert caught.value.code == Code.KEY_FILE_REFUSED
-
-
-def test_a_short_secret_is_refused(tmp_path: Path) -> None:
-    path = write_secret(tmp_path)
-    path.write_bytes(b"short")
-    with pytest.raises(PvdmError) as caught:
-        open_alert_sender(WebhookAlerts("http://127.0.0.1/x", path, 10, 900))
-    assert caught.value.code == Code.CONFIG_INVALID
