@@ -32,6 +32,7 @@ KERNEL_CARGO := cd kernel && $(ALONE) PYO3_NO_PYTHON=1 PYO3_BUILD_EXTENSION_MODU
 # How the kernel is compiled for Python, and for its tests and its linter (kernel/Cargo.toml has the profiles).
 KERNEL_PROFILE ?= release
 KERNEL_TEST_PROFILE ?= dev
+KERNEL_TEST = $(KERNEL_CARGO) test --lib --locked --quiet --profile $(KERNEL_TEST_PROFILE)
 
 export CARGO
 # Hundreds of tests start `pvdm` anew: what was compiled once is not compiled again.
@@ -39,7 +40,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup prerequisites kernel demo test test-fast test-python compile-tests reference-server test-readers test-kernel test-kill test-long lint lint-style lint-python lint-kernel \
+.PHONY: help setup prerequisites kernel demo test test-fast test-python compile-tests compile-kernel-tests reference-server test-readers test-kernel test-kill test-long lint lint-style lint-python lint-kernel \
 	format bench bench-kernel bench-steward bench-catalog bench-publish bench-locate bench-storage bench-backfill bench-soak bench-spark bench-long \
 	model rck rck-postgresql vectors fuzz wheel clean
 
@@ -95,10 +96,11 @@ test: ## lint and every test but the long ones; says what it could not start
 	exit $$status
 
 # They need no Python; where they cannot be built, `kernel` says why.
-test-kernel:
-	@if $(PREREQUISITES) cargo cc > /dev/null; then \
-		$(KERNEL_CARGO) test --lib --locked --quiet --profile $(KERNEL_TEST_PROFILE); \
-	fi
+test-kernel: compile-kernel-tests
+	@if $(PREREQUISITES) cargo cc > /dev/null; then $(KERNEL_TEST); fi
+
+compile-kernel-tests:
+	@if $(PREREQUISITES) cargo cc > /dev/null; then $(KERNEL_TEST) --no-run; fi
 
 test-python: setup $(SPARK_ARCHIVE) compile-tests
 	@rm -rf build/readers build/readers.json build/kill.json
@@ -141,6 +143,7 @@ test-kill: setup ## SIGKILL of the process that reaches each fault point, a part
 test-long: setup ## what `make test` samples, as a whole: tests marked long, tests/long, property tests with many more examples
 	@rm -rf build/random_kills build/random_kills.json build/kill_schedules build/kill_schedules.json
 	@status=0; \
+	if test -f $(STAMPS)/kernel; then ($(KERNEL_TEST) -- --ignored) || status=1; fi; \
 	$(BIN)/pytest -n $(PYTEST_WORKERS) -m long --ignore=tests/long || status=1; \
 	HYPOTHESIS_PROFILE=long $(BIN)/pytest -n $(PYTEST_WORKERS) tests/long tests/property || status=1; \
 	exit $$status

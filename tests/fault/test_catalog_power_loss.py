@@ -11,7 +11,7 @@ from tests.support.catalog.power_loss import WORKER, find_catalog_damage
 from tests.support.ledger.databases import memory_folder
 from tests.support.ledger.power_loss import damage_after_each_call, damage_after_loss, record
 
-SEEDS = 60
+SEEDS = 30
 
 
 @pytest.fixture

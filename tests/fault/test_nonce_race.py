@@ -10,10 +10,11 @@ from tests.support.ledger.databases import Postgresql, ledger_at, memory_folder,
 from tests.support.ledger.nonce_race import Race, find_violations, run_race
 
 NONCES = 500
-NONCES_WITH_KILLS = 2_000
+NONCES_WITH_KILLS = 1_200
 """So many that the race still runs when the last process or server is killed."""
 KILLS = 8
-SERVER_KILLS = 2
+SERVER_KILLS = 1
+"""The race of `make test-long` has more."""
 
 
 def run_and_find_violations(race: Race) -> list[str]:

@@ -25,9 +25,9 @@ pytestmark = [
 ]
 SEED = os.environ.get("PVDM_READERS_SEED", "17")
 LANES = (Lane("open", 2), Lane("open", 3), Lane("copied", 2), Lane("copied", 3))
-FILES = int(os.environ.get("PVDM_READERS_FILES", "32")) // len(LANES)
+FILES = int(os.environ.get("PVDM_READERS_FILES", "24")) // len(LANES)
 """Accepted files of each table; `make test-readers` has more of them."""
-FEWER = max(8, FILES // 6)
+FEWER = max(6, FILES // 6)
 """Accepted files of the tables with deletes, and of those in an object store."""
 OLD_CASE = 900_000
 """The number of the file that is on the table before it is protected: above the numbers of all other cases."""
