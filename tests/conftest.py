@@ -51,7 +51,7 @@ _COMMON = settings(
     print_blob=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
 )
-settings.register_profile("default", _COMMON, max_examples=15)
+settings.register_profile("default", _COMMON, max_examples=12)
 settings.register_profile("long", _COMMON, max_examples=5_000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 

@@ -89,8 +89,8 @@ def test_the_job_repairs_the_refused_day_and_the_command_then_shows_it(folder: P
     assert "  python job.py 2026-11-16    publishes another day\n" in shown
 
 
-@pytest.mark.parametrize("day", ["2026-13-16", "tomorrow"])
-def test_the_job_shows_a_wrong_date_as_an_error(folder: Path, day: str) -> None:
+def test_the_job_shows_a_wrong_date_as_an_error(folder: Path) -> None:
+    day = "2026-13-16"
     done = run_python(["job.py", day], folder)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("error: ")

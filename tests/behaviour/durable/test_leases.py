@@ -293,7 +293,7 @@ def test_a_token_of_the_producer_itself_writes_to_no_branch_of_an_attempt(line: 
     """Such a token is valid without a lease, so a run that was taken over could write with it."""
     old_lease = acquire(producer, FIRST)
     old = producer.next_attempt("run-1", "all", "the first", old_lease.lease_number)
-    lease = acquire(producer, OTHER, take_over=True)
+    lease = acquire(producer, OTHER, take_over_from=old_lease.lease_number)
     refused = (NotAllowedError, "branch_of_attempt")
     assert refusal(lambda: line.write(LINE_ROWS, "sales.orders", old.branch)) == refused
     producer.abort_attempt(old.attempt_id, "taken over", lease.lease_number)

@@ -240,7 +240,6 @@ def wait_until_refused(port: int) -> None:
 SCRIPT = """
 import sys, time
 from pathlib import Path
-from tests.support import fault
 from pvdm.model.role import Role
 from pvdm.steward import server
 from tests.support.steward.notary import Stand, Time, config_at, created
@@ -248,10 +247,13 @@ config, clock = config_at(Path(sys.argv[1])), Time()
 stand = Stand(Path(sys.argv[1]), config, clock, created(config, clock))
 core = stand.staging()
 print(stand.token(Role.PRODUCER, "sales", "job")[0], core.attempt.attempt_id, flush=True)
-# Each commit prints a line; the abort is the only commit.
-fault.arm("ledger.before_commit", fault.Call(lambda: (print("slow", flush=True), time.sleep(1.5))))
+abort = stand.notary.work.abort
+def slow_abort(*arguments, **named):
+    print("slow", flush=True)
+    time.sleep(1.5)
+    return abort(*arguments, **named)
+object.__setattr__(stand.notary.work, "abort", slow_abort)
 server.run(stand.notary)
-fault.disarm("ledger.before_commit")
 stand.notary.close()
 print("closed", flush=True)
 """

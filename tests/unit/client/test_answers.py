@@ -45,6 +45,7 @@ WORKLOAD: Json = {
     "plan_hash": HASH,
     "chunk_count": 1,
     "chunk_states": [{"state": "VERIFICATION_FAILED", "chunks": 1}],
+    "handed_in": 1,
     "problem": None,
     "override_ids": [HASH],
     "claim": "day = 2026-11-14",
