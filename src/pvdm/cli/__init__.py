@@ -12,13 +12,13 @@ __all__ = ["main"]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command line and return its exit code."""
+    """Run one command line and return its exit code. Without `argv`, it is the command line of this process."""
     words = list(sys.argv[1:] if argv is None else argv)
     # Imports are below this line, so that Ctrl-C during the start is handled too.
     try:
         from pvdm.cli.guard import run
 
-        return run(words)
+        return run(words, ends_process=argv is None)
     except (Exception, KeyboardInterrupt) as error:
         from pvdm.cli.guard import fail
 

@@ -9,11 +9,15 @@ from collections.abc import Sequence
 
 from pvdm.cli.common.output import checked_output, discard_unwritten
 from pvdm.errors import Code, InputError, PvdmError, RolledBackError
+from pvdm.physical.watchdog import restore_stop_signals
 
 
-def run(words: Sequence[str]) -> int:
-    """Run the command line `words` and return its exit code. Raises the command's error."""
-    with checked_output():
+def run(words: Sequence[str], *, ends_process: bool) -> int:
+    """Run the command line `words` and return its exit code. Raises the command's error.
+
+    A command may ignore stop signals at its end. They stay ignored only if the process ends with the command.
+    """
+    with checked_output(), contextlib.nullcontext() if ends_process else restore_stop_signals():
         from pvdm.cli.app import pvdm
 
         outcome = pvdm.main(args=list(words), prog_name="pvdm", standalone_mode=False)

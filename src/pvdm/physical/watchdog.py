@@ -121,6 +121,25 @@ def raise_on_sigterm() -> Iterator[None]:
         signal.signal(signal.SIGTERM, previous_handler)
 
 
+def ignore_stop_signals() -> None:
+    """Ignore SIGINT and SIGTERM from now on. In other threads than the main one this does nothing."""
+    if threading.current_thread() is threading.main_thread():
+        for each in STOP_SIGNALS:
+            signal.signal(each, signal.SIG_IGN)
+
+
+@contextlib.contextmanager
+def restore_stop_signals() -> Iterator[None]:
+    """Handle SIGINT and SIGTERM after the block as before it. In other threads this does nothing."""
+    handlers = {each: signal.getsignal(each) for each in STOP_SIGNALS}
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            for each, handler in handlers.items():
+                signal.signal(each, handler)
+
+
 @contextlib.contextmanager
 def hold_stop_signals() -> Iterator[list[int]]:
     """Put SIGINT and SIGTERM that come in the block into a list instead of handling them.

@@ -26,7 +26,7 @@ from tests.support.waiting import eventually
 
 # A module of jobs. It counts its calls in files of the folder where the command runs.
 JOBS = """
-import datetime, json, multiprocessing.util, os, pathlib, signal, time
+import atexit, datetime, json, multiprocessing.util, os, pathlib, signal, time
 import pyarrow as pa
 import pvdm
 
@@ -52,6 +52,10 @@ def honest(_spark, chunk):
 def killed_at_each_first_call(_spark, chunk):
     if is_first_call(chunk):
         os.kill(os.getpid(), signal.SIGKILL)
+    return rows_of(chunk)
+
+def slow_exit(_spark, chunk):
+    atexit.register(time.sleep, 2)
     return rows_of(chunk)
 
 def always_killed(_spark, chunk):
@@ -221,12 +225,18 @@ def test_an_error_of_the_call_itself_ends_the_run_at_once(shop: Shop, folder: Pa
 
 
 @contextlib.contextmanager
-def command_process(shop: Shop, folder: Path, table: str, job: str) -> Iterator[subprocess.Popen[str]]:
-    """The command in a process of its own."""
+def command_process(
+    shop: Shop, folder: Path, table: str, job: str, *, segments: bool = True
+) -> Iterator[subprocess.Popen[str]]:
+    """The command in a process of its own; its job runs in that process if there are no segments."""
     token = shop.steward.token_for(Role.PRODUCER, "sales").text
     path = os.pathsep.join([str(Path(__file__).parents[3]), str(folder)])
     env = {**os.environ, "PVDM_URL": shop.steward.url, "PVDM_TOKEN": token, "PYTHONPATH": path}
-    command = [sys.executable, "-m", "pvdm.cli", *words(table, job)]
+    named = words(table, job)
+    if not segments:
+        named.remove("--segment-timeout")
+        named.remove("300s")
+    command = [sys.executable, "-m", "pvdm.cli", *named]
     pipe = subprocess.PIPE
     process = subprocess.Popen(
         command, cwd=folder, env=env, stdout=pipe, stderr=pipe, text=True, start_new_session=True
@@ -295,6 +305,19 @@ def test_a_signal_after_the_result_of_a_segment_does_not_change_the_outcome(shop
         process.send_signal(signal.SIGTERM)
         output, errors = process.communicate(timeout=60)
     assert (process.returncode, json.loads(output)["outcome"]) == (0, "COMMITTED"), errors
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_after_the_printed_outcome_does_not_change_the_exit_code(
+    shop: Shop, folder: Path, number: signal.Signals
+) -> None:
+    table = shop.target(f"printed_{number.name.lower()}")
+    with command_process(shop, folder, table, "slow_exit", segments=False) as process:
+        assert process.stdout is not None
+        first = process.stdout.readline()
+        process.send_signal(number)
+        outcome = json.loads(first + process.stdout.read())["outcome"]
+        assert (process.wait(60), outcome) == (0, "COMMITTED")
 
 
 @pytest.mark.parametrize(("job", "code"), [("honest", 0), ("wrong", 3)])

@@ -184,9 +184,11 @@ def watch_steps() -> Watch:
 
 
 def finish(outcome: Outcome) -> None:
-    """Print the outcome, and end the command with its exit code."""
+    """Print the outcome, and end the command with its exit code, also if a signal comes after the outcome."""
     from pvdm.durable.outcome import Committed, segment_end_text
+    from pvdm.physical.watchdog import ignore_stop_signals
 
+    ignore_stop_signals()
     if wants_json():
         say_json(outcome.to_json())
     elif isinstance(outcome, Committed):
