@@ -125,7 +125,8 @@ def ignore_stop_signals() -> None:
     """Ignore SIGINT and SIGTERM from now on. In other threads than the main one this does nothing."""
     if threading.current_thread() is threading.main_thread():
         for each in STOP_SIGNALS:
-            signal.signal(each, signal.SIG_IGN)
+            if signal.getsignal(each) is not None:  # None: not set by Python, so it could not be restored
+                signal.signal(each, signal.SIG_IGN)
 
 
 @contextlib.contextmanager
@@ -137,7 +138,8 @@ def restore_stop_signals() -> Iterator[None]:
     finally:
         if threading.current_thread() is threading.main_thread():
             for each, handler in handlers.items():
-                signal.signal(each, handler)
+                if handler is not None:
+                    signal.signal(each, handler)
 
 
 @contextlib.contextmanager

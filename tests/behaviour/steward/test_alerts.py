@@ -130,7 +130,7 @@ def test_a_fail_is_reported_with_a_signature_and_without_values_or_names_of_chun
     expected = hmac.new(SECRET, f"{timestamp}.".encode() + request.body, hashlib.sha256).hexdigest()
     assert request.headers["pvdm-signature"] == f"v1={expected}"
     assert abs(int(timestamp) - time.time()) < 60
-    # Whoever repeats a request could exchange any further header: the signature covers timestamp and body.
+    # An attacker who repeats a request could change any further header: the signature covers timestamp and body.
     assert {name for name in request.headers if name.startswith("pvdm-")} == {"pvdm-timestamp", "pvdm-signature"}
 
 

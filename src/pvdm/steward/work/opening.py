@@ -398,7 +398,7 @@ class Workloads:
             locked = attempts.lock(unit, found.attempt_id)
             if locked.state not in _BEFORE_VERIFYING:
                 return locked  # a concurrent call was first
-            if locked.state is AttemptState.STAGING:  # `begin_verifying` refuses ROLLED_BACK, whoever holds the lease
+            if locked.state is AttemptState.STAGING:  # `begin_verifying` refuses ROLLED_BACK with any lease
                 attempts.require_leased(unit, locked, now_micros=unit.at_micros)
             return attempts.begin_verifying(
                 unit, found.attempt_id, nonce=secrets.token_hex(16), staged_snapshot_id=head, reason="staged"

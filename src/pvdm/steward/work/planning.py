@@ -84,7 +84,7 @@ class Planner:
 
         Raises for a plan in the making for another opening, and raises the error that ended a plan for this opening.
         With `again`, the caller begins another plan if a caller has got that error, or if the error is old. An error
-        that nobody has got is raised here, since a run in segments calls again after each segment.
+        that no caller has got is raised here, since a run in segments calls again after each segment.
         """
         with self.ledger.read() as unit:
             found = plannings.find(unit, asked.workload_id)
