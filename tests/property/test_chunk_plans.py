@@ -51,7 +51,10 @@ def by_ranges(draw: st.DrawFn, table: Table) -> ChunkPlan:
 def ids_of(table: Table, where: Expression, plan: ChunkPlan) -> list[list[Any]]:
     """The numbers of the rows in each chunk, found with the real filters on Arrow data."""
     numbered = table.batch.append_column("row", pa.array(range(len(table.rows)), pa.int64()))
-    return [filter_rows(numbered, chunk_filter(where, chunk, table.schema)).column("row").to_pylist() for chunk in plan]
+    return [
+        filter_rows(numbered, chunk_filter(where, chunk.expression, table.schema)).column("row").to_pylist()
+        for chunk in plan
+    ]
 
 
 @pytest.mark.parametrize("plans", [by_values, by_ranges], ids=["partition", "range"])
@@ -64,7 +67,7 @@ def test_each_row_of_the_filtered_source_is_in_just_one_chunk(plans: Any, data: 
     found = ids_of(table, where, plan)
     assert sorted(at for chunk in found for at in chunk) == wanted
     by_oracle = [
-        [at for at, row in enumerate(table.rows) if keeps(chunk_filter(where, chunk, table.schema), row)]
+        [at for at, row in enumerate(table.rows) if keeps(chunk_filter(where, chunk.expression, table.schema), row)]
         for chunk in plan
     ]
     assert found == by_oracle

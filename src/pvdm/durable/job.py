@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import os
 import sys
-from typing import TYPE_CHECKING
+import types
+from typing import TYPE_CHECKING, Final
 
 from pvdm.errors import Code
 
 if TYPE_CHECKING:
     from pvdm.durable.coordinator import Build
+
+_NAMES_MAX: Final = 10  # names of functions in a hint
 
 
 def load_job(text: str) -> Build:
@@ -28,7 +32,8 @@ def load_job(text: str) -> Build:
         raise Code.JOB_INVALID(message, reason="job_not_importable", got=got, hint=hint) from error
     if not callable(function):
         got = type(function).__name__ if function else "none"
-        raise Code.JOB_INVALID(f"{module} has no such function", expected=name, got=got)
+        hint = _functions_hint(module, name)
+        raise Code.JOB_INVALID(f"{module} has no such function", expected=name, got=got, hint=hint)
     build: Build = function
     return build
 
@@ -38,3 +43,10 @@ def _import_hint(module: str, function: str, here: str) -> str:
     if module.endswith(".py"):
         return f"name the module without .py: {module.removesuffix('.py').replace('/', '.')}:{function}"
     return f"it was looked for in {here} and among the installed modules; change to the folder that holds it"
+
+
+def _functions_hint(module: str, wanted: str) -> str:
+    """The names of the imported module's functions, those most like the wanted one first."""
+    functions = (name for name, value in vars(sys.modules[module]).items() if isinstance(value, types.FunctionType))
+    names = difflib.get_close_matches(wanted, [name for name in functions if name[0] != "_"], _NAMES_MAX, cutoff=0)
+    return f"its functions: {', '.join(names)}" if names else f"{module} has no function"

@@ -30,13 +30,8 @@ _FILE_DOMAIN: Final = b"pvdm/planned-file/v1\0"
 _SOURCE_DOMAIN: Final = b"pvdm/planned-source/v1\0"
 
 
-def chunk_filter(where: Expression, chunk: ChunkDefinition, schema: Schema) -> Expression:
-    """The contract's bound filter and the chunk's own, as one bound filter over the source."""
-    return narrow(where, chunk.expression, schema)
-
-
-def narrow(where: Expression, own: Expression, schema: Schema) -> Expression:
-    """The contract's bound filter and another filter, as one bound filter over the source."""
+def chunk_filter(where: Expression, own: Expression, schema: Schema) -> Expression:
+    """The contract's bound filter and a chunk's own, as one bound filter over the source."""
     own = bind(own, schema, {})
     if isinstance(own, Always):
         return where
@@ -47,7 +42,7 @@ def files_of_chunk(bound: BoundContract, source: PinnedSource, chunk: ChunkDefin
     """The source's files that may have rows of the chunk."""
     schema = source.scan.schema
     files = source.scan.files if chunk.files is None else _find_files(source, chunk.files)
-    chosen = FilePruning(schema, files).find(chunk_filter(bound.where(schema), chunk, schema))
+    chosen = FilePruning(schema, files).find(chunk_filter(bound.where(schema), chunk.expression, schema))
     return tuple(files[index] for index in chosen)
 
 

@@ -113,7 +113,7 @@ class Intent:
         schema = source.scan.schema
         mapped = require_mapping(bound.contract, schema, plan)
         self._mapped = tuple(each for each in mapped if columns is None or each.target in columns)
-        self._where = chunk_filter(bound.where(schema), chunk, schema)
+        self._where = chunk_filter(bound.where(schema), chunk.expression, schema)
         self._targets = [each.target for each in self._mapped]
         # The last schema whose batches needed no widening, and the positions of the mapped columns in it.
         self._unwidened: tuple[pa.Schema, list[int]] | None = None

@@ -38,7 +38,7 @@ from pvdm.model.filter.claim import Claim
 from pvdm.model.filter.claim_filter import read_claim
 from pvdm.model.filter.literal import canonical_literal, literal_text, parse_literal
 from pvdm.model.schema import Schema, Type
-from pvdm.verify.chunk_files import FilePruning, hash_source, narrow
+from pvdm.verify.chunk_files import FilePruning, chunk_filter, hash_source
 from pvdm.verify.chunk_values import has_rows, list_combinations
 from pvdm.verify.source import PinnedSource
 
@@ -262,7 +262,7 @@ def plan_workload(bound: BoundContract, source: PinnedSource, read: ReadSource |
     pruning = FilePruning(schema, files)
 
     def find_files(own: ex.Expression) -> list[int]:
-        return pruning.find(narrow(where, own, schema))
+        return pruning.find(chunk_filter(where, own, schema))
 
     def is_needed(last: ex.Expression, others: Sequence[ChunkDefinition]) -> bool:
         if read is None or has_rows(chunking, schema, read.values, last):

@@ -1,4 +1,4 @@
-"""Each producer has a share of a protected table's branches and snapshots, whoever else stages on it."""
+"""Each producer has a share of a protected table's branches and snapshots, also if other producers stage on it."""
 
 from __future__ import annotations
 

@@ -273,6 +273,16 @@ def test_a_run_with_an_invalid_job_or_parameter_ends_with_2(shop: Shop, words: l
     assert (exit_code, json.loads(output)["error"]["reason"]) == (2, code)
 
 
+def test_a_misspelled_function_is_answered_with_those_of_its_module(shop: Shop) -> None:
+    if "sales.refused" not in shop.made:
+        protected_table(shop, "refused")
+    words = ["run", "sales.refused", "--workload-id", "refused-1", "--small", "--job", "small_jobs:onest", "--json"]
+    _, output = shop.command(words)
+    hint = json.loads(output)["error"]["hint"]
+    assert hint.startswith("its functions: ")
+    assert "honest" in hint.removeprefix("its functions: ").split(", ")
+
+
 def test_a_run_without_a_workload_id_is_a_usage_error(shop: Shop) -> None:
     code, output = shop.command(["run", "sales.refused", "--json"])
     assert (code, json.loads(output)["error"]["reason"]) == (2, "usage")

@@ -152,6 +152,22 @@ def test_an_overlapping_overwrite_is_verified_again(house: House) -> None:
     assert (stored_attempt(house, second).state, house.rows("returns")) == ("VERIFYING", [2, 10])
 
 
+def test_every_chunk_of_an_overwrite_is_verified_again_if_main_has_moved(house: House) -> None:
+    """So that one repair stages all of them again: otherwise the next chunk would be refused after each repair."""
+    house.table("returns", rows=BEFORE, text=contract("returns", operation="overwrite", more="atomicity: workload\n"))
+    gone = house.paths("returns")
+    house.open("v", ["a", "b"], name="returns")
+    chunks = [
+        house.proved("v", [(10 + at, 1, "Ulm")], chunk_id=chunk_id, name="returns", opened=False, removed=gone)
+        for at, chunk_id in enumerate("ab")
+    ]
+    publish(house, house.proved("w", [(20, 1, "Ulm")], name="returns", removed=gone))
+    with pytest.raises(VerificationError):
+        publish(house, *chunks)
+    states = [stored_attempt(house, each).state for each in chunks]
+    assert (states, house.rows("returns")) == (["VERIFYING", "VERIFYING"], [20])
+
+
 def test_an_error_that_is_no_verdict_leaves_the_attempt_committing(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,7 +1,7 @@
 """Bytes swapped at each step, with storage `open` and `copied`: what the Steward refuses, and what an audit finds.
 
-Nothing stops a swap after the gate's re-hash (docs/security.md, spec/gate.md): on `open` by whoever can write the
-staging folder, on `copied` only by those who can write the Steward's vault.
+Nothing stops a swap after the gate's re-hash (docs/security.md, spec/gate.md): on `open` by a principal that can write
+the staging folder, on `copied` only by those who can write the Steward's vault.
 """
 
 from __future__ import annotations

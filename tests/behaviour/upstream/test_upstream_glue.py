@@ -240,7 +240,7 @@ def test_a_table_of_another_format_or_kind_is_not_served(house: House) -> None:
     assert house.notary.catalog.tables.page(grant, SALES, after=None, count=None) == ["newer", "orders"]
 
 
-# Whoever writes to a table decides its properties.
+# A principal that may write to a table decides its properties.
 
 _PLANTED = """
 from pathlib import Path

@@ -274,6 +274,7 @@ def test_an_unknown_field_is_refused_without_a_hint(tmp_path: Path) -> None:
         ('path = "keys"', 'path = "keys"\n[service]\nport = "x"', "expected a whole number, got text"),
         ('path = "keys"', 'path = "keys"\n[service.limits]\nburst = 0', "expected at least 1, got less"),
         ('path = "keys"', 'path = "keys"\n[service]\nlimits = 1', "expected a table, got a whole number"),
+        ('path = "keys"', 'path = "keys"\n[alerts]\ncommand = "mail"', "expected a list, got text"),
     ],
 )
 def test_the_error_of_an_invalid_field_says_expected_and_got(tmp_path: Path, old: str, new: str, text: str) -> None:

@@ -274,6 +274,6 @@ def test_a_chunk_definition_has_these_bytes() -> None:
 def test_the_filter_of_a_chunk_is_combined_with_the_contracts_filter() -> None:
     where = bind(parse_expression("amount > 5 or paid = true"), SCHEMA, {})
     part = ChunkDefinition("region=eu", "region = 'eu'", None)
-    assert str(chunk_filter(where, part, SCHEMA)) == "(amount > 5.0 or paid = true) and region = 'eu'"
-    assert str(chunk_filter(Always(), part, SCHEMA)) == "region = 'eu'"
-    assert chunk_filter(where, ChunkDefinition("files-1", None, ()), SCHEMA) == where
+    assert str(chunk_filter(where, part.expression, SCHEMA)) == "(amount > 5.0 or paid = true) and region = 'eu'"
+    assert str(chunk_filter(Always(), part.expression, SCHEMA)) == "region = 'eu'"
+    assert chunk_filter(where, ChunkDefinition("files-1", None, ()).expression, SCHEMA) == where

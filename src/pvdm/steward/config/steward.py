@@ -43,7 +43,13 @@ _TYPE_NAMES: Final = {
     dict: "a table",
 }
 # Pydantic's error types for a value of a wrong type, each with the type that the field requires.
-_EXPECTED_TYPES: Final = {"string_type": str, "path_type": str, "int_type": int, "bool_type": bool}
+_EXPECTED_TYPES: Final = {
+    "string_type": str,
+    "path_type": str,
+    "int_type": int,
+    "bool_type": bool,
+    "list_type": list,
+}
 # Pydantic's error types for an unknown field: of a model, and of a dataclass.
 _UNKNOWN_FIELD: Final = frozenset({"extra_forbidden", "unexpected_keyword_argument"})
 

@@ -44,6 +44,7 @@ from pvdm.verify.fetch import Files
 
 # Errors about the trust root, not about a proof: a renewed root cures them.
 _TRUST_ROOT_CODES: Final = frozenset({Code.LOG_KEY_MISSING, Code.TRUST_ROOT_EXPIRED})
+_MAIN_MOVED_CODES: Final = frozenset({Code.BOUNDARY_MOVED, Code.DELETES_NEWER})
 _CHECK_OF_NOTARIES: Final = 2  # the gate's check of the notaries' signatures
 
 
@@ -187,13 +188,16 @@ class Publishing:
     def _apply_refusal(self, error: PvdmError, nonces_before: Mapping[str, str]) -> None:
         """End the refused attempts, or have them verified again. If the error names an attempt, only that is refused.
 
+        If `main` has moved, every attempt of the publication is verified again: what one of them replaces is often
+        what the others replace, and one repair by the producer is to be enough for all.
+
         `nonces_before`: the nonce of each attempt at the gate's checks. An attempt whose state or nonce has changed
         since stays as it is, because the refusal is about its earlier state.
         """
         verify_again = error.code in VERIFY_AGAIN_CODES
         if not verify_again and not isinstance(error, VerificationError | NotAllowedError):
             return
-        named_attempt = error.details.get("attempt_id")
+        named_attempt = None if error.code in _MAIN_MOVED_CODES else error.details.get("attempt_id")
         refused = {each: nonce for each, nonce in nonces_before.items() if named_attempt in (None, each)}
         reason = encode_refusal(error)
 
