@@ -1,4 +1,4 @@
-"""Types and promises of format 3 on real Spark: variants, defaults set by Iceberg's Java API, and row ids that stay."""
+"""Format 3 on real Spark: variants, defaults set by Iceberg's Java API, and row lineage."""
 
 from __future__ import annotations
 
@@ -37,15 +37,16 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
         yield made
 
 
-def operator(shop: Shop) -> str:
+def add_operator_catalog(shop: Shop) -> str:
+    """Add a catalog with an operator's token to the Spark session. Returns the catalog's name."""
     lake = f"edge_{shop.steward.url.rpartition(':')[2]}"
     pvdm.spark_session(shop.steward, Role.OPERATOR, "*", name=lake)
     return lake
 
 
 def sql(shop: Shop, spark: SparkSession, *statements: str) -> list[Any]:
-    """Statements in which LAKE stands for the catalog; the rows of the last one."""
-    lake = operator(shop)
+    """Run the statements, with LAKE replaced by the catalog's name. Returns the rows of the last one."""
+    lake = add_operator_catalog(shop)
     found: list[Any] = []
     for statement in statements:
         found = [tuple(row) for row in spark.sql(statement.replace("LAKE", lake)).collect()]
@@ -85,10 +86,10 @@ def test_variants_are_published_without_bounds_and_read_by_spark(shop: Shop, spa
         assert set(entry.data_file.lower_bounds or ()) == {1}
     catalog = consumer_catalog(shop.steward.url, shop.steward.token_for(Role.CONSUMER, "sales").text)
     with pytest.raises(Exception, match="variant"):
-        catalog.load_table("sales.things")  # docs/types.md says so
+        catalog.load_table("sales.things")  # PyIceberg does not load a table with variants (docs/types.md)
 
 
-def test_shredded_variants_are_refused_by_name_on_either_side(shop: Shop, spark: SparkSession) -> None:
+def test_a_shredded_variant_is_refused_in_the_source_and_on_the_branch(shop: Shop, spark: SparkSession) -> None:
     rows = 'select id, parse_json(concat(\'{"a":\', id, \',"b":"x"}\')) from range(20)'
     sql(
         shop,
@@ -113,7 +114,7 @@ def test_shredded_variants_are_refused_by_name_on_either_side(shop: Shop, spark:
     assert [each.code for each in attempt.findings] == ["variant_shredded"]
 
 
-def test_defaults_of_the_java_api_are_what_spark_reads(shop: Shop, spark: SparkSession) -> None:
+def test_pvdm_reads_defaults_set_by_the_java_api_as_spark_does(shop: Shop, spark: SparkSession) -> None:
     made = "(id bigint, s struct<a: int>, l array<struct<x: int>>)"
     sql(
         shop,
@@ -124,9 +125,10 @@ def test_defaults_of_the_java_api_are_what_spark_reads(shop: Shop, spark: SparkS
         "insert into LAKE.raw.early values (5, null, null)",
     )
     for table in ("raw.early", "sales.late"):
-        add_defaults(spark, f"{operator(shop)}.{table}")
+        add_defaults(spark, f"{add_operator_catalog(shop)}.{table}")
         sql(shop, spark, f"refresh table LAKE.{table}")
-    # Java's own writer puts the write default where a column is not named; here it is another than the initial one.
+    # For a column that the INSERT does not name, Iceberg writes the write default. For `i` it differs from the initial
+    # default.
     sql(shop, spark, "insert into LAKE.raw.early (id, f) values (6, float('-0.0'))")
     query = "select * from LAKE.{} order by id"
     spark_rows = sql(shop, spark, query.format("raw.early"))
@@ -136,7 +138,7 @@ def test_defaults_of_the_java_api_are_what_spark_reads(shop: Shop, spark: SparkS
     assert first[10:] == (1.5, 2.5, b"\x01\x02")
     assert [plain(row) for row in sorted(rows_by_pvdm(shop, "raw.early"), key=lambda row: row["id"])] == [
         plain(row.asDict(recursive=True))
-        for row in spark.sql(query.format("raw.early").replace("LAKE", operator(shop))).collect()
+        for row in spark.sql(query.format("raw.early").replace("LAKE", add_operator_catalog(shop))).collect()
     ]
     outcome = publish(shop, spark, "sales.late", "raw.early")
     assert isinstance(outcome, Committed), outcome
@@ -241,7 +243,8 @@ def test_appends_leave_every_row_its_id_and_give_new_rows_new_ones(
     assert metadata.current_snapshot is not None
     listed = listed_manifests(metadata, metadata.current_snapshot, Disk())
     own = [each for each in listed if each.added_snapshot_id == metadata.current_snapshot_id]
-    assert [each.existing_files_count for each in own] == [0, 3], "the second day; the first, merged with the rest"
+    # One manifest has the second day's file; one has the first day's file, merged with older files.
+    assert [each.existing_files_count for each in own] == [0, 3]
 
 
 def test_rows_of_a_table_that_came_from_format_2_get_ids_once_and_keep_them(shop: Shop, spark: SparkSession) -> None:
@@ -276,4 +279,6 @@ def test_an_overwrite_leaves_the_rows_beside_it_their_ids_and_their_deletes(shop
     metadata = shop.metadata("sales.turned")
     assert metadata.current_snapshot is not None
     live = list(live_entries(metadata, metadata.current_snapshot, Disk()))
-    assert len([entry for entry in live if entry.data_file.is_deletion_vector]) == 1, "that of the other partition"
+    assert len([entry for entry in live if entry.data_file.is_deletion_vector]) == 1, (
+        "only the deletion vector of the other partition is left"
+    )

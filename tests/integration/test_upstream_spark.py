@@ -1,4 +1,7 @@
-"""Spark stages through our catalog onto tables of Iceberg's Java reference server, and reads them there once proved."""
+"""Spark stages through the Steward's catalog onto tables of Iceberg's Java reference server.
+
+After the proof, Spark reads the rows from that server.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ SORTED = sorted(ROWS, key=repr)
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     jar = fetch_jar(ROOT / "build" / "bench-jars", fetch=True)
-    require(jar, "Iceberg's reference server cannot be fetched (java, mvn), so that it is not tested as an upstream")
+    require(jar, "Iceberg's reference server cannot be fetched (java, mvn), so it is not tested as an upstream")
     assert jar is not None
     with java("upstream", tmp_path_factory.mktemp("java") / "server", jar, None) as system:
         yield system.url
@@ -74,7 +77,7 @@ def run(shop: Shop, spark: SparkSession, table: str) -> Any:
 
 
 def rows_at_server(spark: SparkSession, server: str, table: str) -> list[Any]:
-    """All rows as Spark reads them from the server, past us."""
+    """All rows as Spark reads them from the server directly, without the Steward."""
     for key, value in (
         ("", "org.apache.iceberg.spark.SparkCatalog"),
         (".type", "rest"),
@@ -109,7 +112,9 @@ def test_what_spark_stages_is_published_to_the_reference_server(
         assert sorted(table.scan().to_arrow().column("id").to_pylist()) == [row[0] for row in ROWS]
 
 
-def test_a_producer_cannot_reach_main_of_the_reference_server_through_us(shop: Shop, spark: SparkSession) -> None:
+def test_a_producer_cannot_reach_main_of_the_reference_server_through_the_steward(
+    shop: Shop, spark: SparkSession
+) -> None:
     name = f"shop_{shop.steward.url.rpartition(':')[2]}"
     pvdm.spark_session(shop.steward, Role.PRODUCER, "sales", name=name)
     with pytest.raises(Exception, match="is protected"):

@@ -57,7 +57,8 @@ def key_paths(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 
 
 def require_read_or_refused_with_place(data: bytes) -> None:
-    lines = sum(each in "\n\r\x85\u2028\u2029" for each in data.decode("utf-8", "replace")) + 2  # as YAML counts them
+    # At most so many lines (CRLF counts twice).
+    lines = sum(each in "\n\r\x85\u2028\u2029" for each in data.decode("utf-8", "replace")) + 2
     place = (1, 1)
     try:
         parse_contract(data, "c.yaml")

@@ -1,8 +1,8 @@
 """What holds for a table after every kill: read from the ledger's rows, the files and the catalog's answers.
 
 1. A consumer sees exactly the intended rows, each as often as intended.
-2. Every snapshot that a consumer sees has a receipt, and each proof that the receipt names has the verdict PASS. If
-   the receipt names an override (break-glass), which then is in the ledger, they may have FAIL.
+2. Every snapshot that a consumer sees has a receipt, and each proof that the receipt names has the verdict PASS.
+   The verdict may be FAIL if the receipt names an override (break-glass) that is in the ledger.
 3. After the normal clean-up no data file is left that no branch or tag names.
 4. No staging branch is left.
 5. No nonce is RESERVED.
@@ -31,7 +31,7 @@ from pvdm.model.role import Role
 from tests.random_kills.schedule import Row
 from tests.random_kills.world import World
 
-_LOOK_SECONDS = 0.1
+_POLL_SECONDS = 0.1
 _FILE_MAX_BYTES = 1_000_000
 _RECEIPT = text(
     "SELECT envelope FROM receipts JOIN statements ON statement_id = receipt_id"
@@ -47,16 +47,16 @@ Intended = Mapping[str, Sequence[Row]]
 
 
 def await_conditions(world: World, intended: Intended, *, seconds: float) -> list[str]:
-    """Wait until every condition holds, at most so many seconds; returns what does not hold then."""
+    """Wait at most `seconds` until every condition holds. Returns the violations that remain."""
     ends = time.monotonic() + seconds
     while True:
         with world.client(Role.OPERATOR) as client:
             while client.jobs() and time.monotonic() < ends:
-                time.sleep(_LOOK_SECONDS)  # the Steward cleans up after its answer to the producer
+                time.sleep(_POLL_SECONDS)  # the Steward cleans up after its answer to the producer
         found = find_violations(world, intended)
         if not found or time.monotonic() > ends:
             return found
-        time.sleep(_LOOK_SECONDS)
+        time.sleep(_POLL_SECONDS)
 
 
 def find_violations(world: World, intended: Intended) -> list[str]:
@@ -76,12 +76,12 @@ def find_violations(world: World, intended: Intended) -> list[str]:
 
 
 def visible_rows(world: World, table: str) -> Counter[Row]:
-    """The rows that a consumer reads, with the number of times."""
+    """The rows that a consumer reads, each with the number of its occurrences."""
     return rows_of_main(world.metadata(table), world.stores)
 
 
 def rows_of_main(metadata: TableMetadata, stores: Stores) -> Counter[Row]:
-    """The rows in the files of `main`, with the number of times."""
+    """The rows in the files of `main`, each with the number of its occurrences."""
     found: Counter[Row] = Counter()
     if metadata.current_snapshot is None:
         return found
@@ -136,7 +136,10 @@ def _predicate(envelope: bytes) -> Any:
 
 
 def left_files(world: World, metadata: TableMetadata, table: str) -> Iterator[str]:
-    """Orphans that cannot be removed; staged files and copies that neither a ref nor the list of orphans names."""
+    """Remove the orphans. Yields a line for each orphan that stays.
+
+    Also yields a line for each staged file or copy that is neither referenced nor an orphan.
+    """
     staged = parse_location(metadata.location).child("pvdm")
     copies = parse_location(str(world.home / "vault" / str(metadata.table_uuid) / "data"))
     before = [place for folder in (staged, copies) for place in _list_files(world.stores, folder)]

@@ -89,10 +89,10 @@ class ServedCatalog(ResponseModel):
 
 
 class OutboxView(ResponseModel):
-    """The events of a channel that wait for delivery (`pending`), and those that are never sent (`set_aside`).
+    """The events of a channel that wait for delivery (`pending`), and those that were set aside (`set_aside`).
 
-    `problem` is why the oldest event with a problem was not delivered. `set_aside` counts the events of the last seven
-    days that could not be built, and `set_aside_problem` says why the last of them could not.
+    `problem` is why the oldest event with a problem was not delivered. `set_aside`: events that were set aside in the
+    last seven days. They could not be built and are not sent; `set_aside_problem` says why the last of them could not.
     """
 
     channel: str
@@ -163,15 +163,18 @@ class EpochChangeList(ResponseModel):
     changes: tuple[EpochChange, ...]
 
 
-class ClockConfirmed(ResponseModel):
-    """The time from which the Steward's clock continues; `confirmed` is false if there was nothing to confirm."""
+class ClockConfirmation(ResponseModel):
+    """The result of confirming the clock: the Steward's time after it, and whether there was anything to confirm."""
 
     at: Micros
     confirmed: Flag
 
 
 class Event(ResponseModel):
-    """One event of the step log. For a changed row, `subject` is the ledger's table; `old` and `new` are its values."""
+    """One event of the step log.
+
+    For a changed row, `subject` is the ledger's table; `old` and `new` are the row's values before and after.
+    """
 
     event_id: DecimalText
     at: Micros

@@ -1,11 +1,10 @@
 """Deletes metadata files that no pointer (the ledger's row of a table) ever named, and old ones that are not needed.
 
-A document is the content of a metadata file. The table's metadata log names the newest documents, 100 by default
-(`write.metadata.previous-versions-max`). A document that the log names no more is deleted if `main` has changed since
-the document was written, and once it is old enough (`[retention]` in steward.toml). This is done for protected tables
-and for those with the property `write.metadata.delete-after-commit.enabled`, but never for an upstream's tables. The
-document of the last change of `main`, and all later documents, stay: a restore of an older ledger needs the document
-that the newest receipt names.
+The table's metadata log names the newest metadata files, 100 by default (`write.metadata.previous-versions-max`). A
+metadata file that the log no longer names is deleted if `main` has changed since the file was written, and once it is
+old enough (`[retention]` in steward.toml). This is done for protected tables and for those with the property
+`write.metadata.delete-after-commit.enabled`, but never for an upstream's tables. The metadata file of the last change
+of `main`, and all later ones, stay: a restore of an older ledger needs the file that the newest receipt names.
 """
 
 from __future__ import annotations
@@ -35,7 +34,8 @@ DELETE_PROPERTY: Final = "write.metadata.delete-after-commit.enabled"
 class _UnnamedFiles:
     """Files in the folder of a table UUID that no pointer has named so far.
 
-    `last_events` has, for each table id that ever had this UUID, the last event of the step log that was read.
+    `last_events` is by ledger table id (a re-created table has the same UUID and another id): the last step-log event
+    that was read.
     """
 
     table_uuid: str
@@ -129,19 +129,19 @@ def _collect_named(unit: Unit, table_id: str, named: set[str], after: int, count
     return after
 
 
-def deletes_old_documents(row: TableRow, metadata: TableMetadata) -> bool:
-    """Whether old documents are deleted: never an upstream's; always a protected table's; else by the property."""
+def deletes_old_metadata_files(row: TableRow, metadata: TableMetadata) -> bool:
+    """Whether old metadata files are deleted: never an upstream's; always a protected table's; else by the property."""
     return row.upstream is None and (row.protected or metadata.properties.get(DELETE_PROPERTY, "").lower() == "true")
 
 
 def find_superseded(
     before: TableState, row_after: TableRow, after: TableMetadata, *, kept_seconds: int = 0
 ) -> list[str]:
-    """The locations of documents that the commit from `before` to `after` made unnecessary.
+    """The locations of metadata files that the commit from `before` to `after` made unnecessary.
 
-    A document that was written less than `kept_seconds` before the commit stays; a later sweep deletes it.
+    A metadata file that was written less than `kept_seconds` before the commit stays; a later sweep deletes it.
     """
-    if not deletes_old_documents(row_after, after):
+    if not deletes_old_metadata_files(row_after, after):
         return []
     kept = {row_after.pointer.location, *(each.metadata_file for each in after.metadata_log)}
     older_than_ms = min(_main_changed_ms(after), after.last_updated_ms - 1_000 * kept_seconds)
@@ -153,13 +153,16 @@ def find_superseded(
 
 
 class RetentionSweep:
-    """Deletes old documents that commits left: after a crash, or if `main` had not changed since they were written.
+    """Deletes old metadata files that commits left.
+
+    A commit leaves a file if it crashes, if `main` has not changed since the file was written, or if the file is not
+    old enough.
 
     After a restore of the ledger nothing is deleted: a lost pointer may have named any of the files.
     """
 
     def __init__(self, ledger: Ledger, states: States, files: MetadataFiles, *, kept_seconds: int = 0) -> None:
-        """Documents that were written less than `kept_seconds` ago stay."""
+        """Metadata files that were written less than `kept_seconds` ago stay."""
         self._kept_seconds = kept_seconds
         self._ledger = ledger
         self._states = states
@@ -167,7 +170,7 @@ class RetentionSweep:
         self._swept_seconds = 0.0
 
     def sweep(self) -> int:
-        """Delete old documents of every table, at most once a day. Returns their number."""
+        """Delete old metadata files of every table, at most once a day. Returns their number."""
         now = time.time()
         with self._ledger.read() as unit:
             restored = restores.find_newest_micros(unit) is not None
@@ -187,7 +190,7 @@ class RetentionSweep:
         try:
             metadata = self._states.load(row).metadata
         except PvdmError:
-            return 0  # only the current document says which old ones may be deleted
+            return 0  # only the current metadata file says which old ones may be deleted
         found = [each for each in self._files.list_written(table_uuid) if not each.unfinished]
         found = [each for each in found if each.modified_seconds <= modified_until]
         left_behind = find_left_behind(row, metadata, found)
@@ -197,12 +200,12 @@ class RetentionSweep:
 
 
 def find_left_behind(row: TableRow, metadata: TableMetadata, found: Sequence[FoundFile]) -> list[FoundFile]:
-    """The documents in a table's folder that a commit should have deleted, or may delete by now.
+    """The old metadata files in a table's folder that no commit has deleted and that can be deleted now.
 
     The revision in their names is lower than any in the metadata log, so no running commit can make one current.
     """
     log = metadata.metadata_log
-    if not deletes_old_documents(row, metadata) or not log or log[0].timestamp_ms >= _main_changed_ms(metadata):
+    if not deletes_old_metadata_files(row, metadata) or not log or log[0].timestamp_ms >= _main_changed_ms(metadata):
         return []
     oldest = revision_of(file_name(log[0].metadata_file))
     if oldest is None:

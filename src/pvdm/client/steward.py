@@ -174,10 +174,10 @@ class StewardClient(WorkCalls, AuditCalls):
         """Events of the step log after the id `after`, oldest first; with `about`, those with this id or name."""
         return self._get("/v1/events", service.EventList, page_query(after, limit) | {"about": about}).events
 
-    def confirm_clock(self, reason: str) -> service.ClockConfirmed:
+    def confirm_clock(self, reason: str) -> service.ClockConfirmation:
         """Confirm that the Steward's clock is correct now."""
         call = new_post("/v1/clock/confirm", with_reason(reason), lost_hint="readiness() shows whether it happened")
-        return self._read(call, service.ClockConfirmed)
+        return self._read(call, service.ClockConfirmation)
 
     # Trust root and epochs
 

@@ -260,7 +260,8 @@ class Protections:
             contract = self._approvals.check_table_contract(approval.predicate.contract, row, levels, grant)
             contracts.require_target_fit(contract, metadata, self._approvals.spark_extraction)
         new_contract_sha256 = contract_after(approval.predicate, row.contract_hash)
-        # The state includes the hash of the contract in force; for a new protection, of the contract in the approval.
+        # The state includes a contract hash: of the contract in force, or of the approval's contract if the table is
+        # not protected.
         require_state(target.state, metadata, row.contract_hash or target.contract_sha256)
         require_head(target.snapshot_id, metadata.current_snapshot_id)
         if contract is not None:
@@ -327,9 +328,10 @@ def protection_record(
 
 
 def contract_after(protection: Protection, current: str | None) -> str | None:
-    """The hash of the contract after the approval; None if the approval ends protection. `current`: the hash before.
+    """The hash of the contract after the approval; None if the approval ends protection.
 
-    Raises unless `current` is None (to protect) or the signed hash (to end protection).
+    `current` is the hash of the contract in force. To protect, it must be None. To end protection, it must be the
+    signed hash. Raises if it is not.
     """
     signed = protection.target.contract_sha256
     if protection.action is ProtectionAction.PROTECT:

@@ -33,7 +33,7 @@ def error_of(result: tuple[int, str]) -> dict[str, str]:
     return error
 
 
-def test_publishing_with_another_role_is_refused_with_a_hint_to_a_producers_token(shop: Shop) -> None:
+def test_publishing_with_a_publishers_token_is_refused_and_the_hint_asks_for_a_producers_token(shop: Shop) -> None:
     words = ["publish", "sales.orders", "etl", "--workload-id", "o-1", "--param", "date=2026-11-14", "--json"]
     error = error_of(shop.command(words, Role.PUBLISHER))
     assert (error["reason"], error["hint"]) == (

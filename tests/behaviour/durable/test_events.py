@@ -33,7 +33,7 @@ def read_events(shop: Shop, about: str | None = None) -> list[Event]:
 
 
 def test_the_event_of_a_publication_can_be_read(shop: Shop) -> None:
-    """Some of its values are lists."""
+    """The event can be decoded although some of its values are lists."""
     (published,) = [event for event in read_events(shop) if event.kind == "published"]
     assert dict(published.new or ())["workload_id"] == "orders-1"
 

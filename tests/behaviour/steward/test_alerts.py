@@ -119,7 +119,7 @@ def test_a_fail_is_reported_with_a_signature_and_without_values_or_names_of_chun
     line.protect(contract("chunking:\n  by: partition\n  columns: [town]", "governance:\n  attempts: 5"))
     attempt_id = fail_first_chunk(line)
     assert is_delivered(line.notary)
-    [alert] = hook.accepted("verdict_fail")
+    [alert] = hook.list_received("verdict_fail")
     assert (alert["attempt_id"], alert["workload_id"], alert["table"]) == (attempt_id, "run-1", "sales.orders")
     assert (alert["domain"], alert["product"]) == ("sales", "orders")
     assert "missing" in alert["classes"]
@@ -149,7 +149,7 @@ def test_the_last_attempt_of_a_chunk_is_reported(line: Line, hook: Webhook) -> N
     line.protect(contract("governance:\n  attempts: 1"))
     attempt_id = fail(line)
     assert is_delivered(line.notary)
-    [alert] = hook.accepted("attempts_used_up")
+    [alert] = hook.list_received("attempts_used_up")
     assert (alert["attempt_id"], alert["failed"], alert["rolled_back"]) == (attempt_id, 1, 0)
 
 
@@ -168,7 +168,7 @@ def test_a_refusal_by_the_gate_is_reported_with_its_reason(
         client.staged(attempt.attempt_id)
         client.await_attempt(attempt.attempt_id, seconds=30)
     assert is_delivered(line.notary)
-    [alert] = hook.accepted("gate_refused")
+    [alert] = hook.list_received("gate_refused")
     assert (alert["attempt_id"], alert["reason"]) == (attempt.attempt_id, "nonce_of_other_attempt")
 
 
@@ -183,7 +183,7 @@ def test_runs_that_hand_nothing_in_are_reported_once(line: Line, hook: Webhook) 
             )
             client.acquire_lease("run-1", request)
     assert is_delivered(line.notary)
-    [alert] = hook.accepted("crash_loop")
+    [alert] = hook.list_received("crash_loop")
     assert (alert["workload_id"], alert["runs"], alert["producer"]) == ("run-1", CRASH_LOOP_LEASES, "job")
 
 
@@ -194,12 +194,12 @@ def test_a_passed_deadline_is_reported_once(line: Line, hook: Webhook) -> None:
     [watch] = line.notary.watches
     watch.look()
     assert is_delivered(line.notary)
-    assert hook.accepted("deadline_passed") == []
+    assert hook.list_received("deadline_passed") == []
     line.served.stand.time.pass_by(601 * SECOND)
     watch.look()
     watch.look()
     assert is_delivered(line.notary)
-    assert [alert["workload_id"] for alert in hook.accepted("deadline_passed")] == ["run-1"]
+    assert [alert["workload_id"] for alert in hook.list_received("deadline_passed")] == ["run-1"]
 
 
 def test_an_expiry_is_reported_at_each_mark_once(steward: Served, hook: Webhook) -> None:
@@ -211,8 +211,8 @@ def test_an_expiry_is_reported_at_each_mark_once(steward: Served, hook: Webhook)
             clock.pass_by(DAY)
         watch.look()
         assert is_delivered(notary)
-        assert len([alert for alert in hook.accepted("expiring") if alert["what"] == "trust_root"]) == count
-    assert hook.accepted("expiring")[-1]["expired"]
+        assert len([alert for alert in hook.list_received("expiring") if alert["what"] == "trust_root"]) == count
+    assert hook.list_received("expiring")[-1]["expired"]
 
 
 def test_a_stuck_job_is_reported(steward: Served, hook: Webhook, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -223,7 +223,7 @@ def test_a_stuck_job_is_reported(steward: Served, hook: Webhook, monkeypatch: py
     watch.look()
     watch.look()
     assert is_delivered(notary)
-    [alert] = hook.accepted("job_stuck")
+    [alert] = hook.list_received("job_stuck")
     assert (alert["job"], alert["job_state"], alert["reason"]) == ("dispose", "failed", "attempt_unknown")
 
 
@@ -238,7 +238,7 @@ def test_a_stuck_plan_is_reported_with_its_workload_and_without_an_attempt(line:
     [watch] = notary.watches
     watch.look()
     assert is_delivered(notary)
-    plan, settle = sorted(hook.accepted("job_stuck"), key=lambda each: str(each["job"]))
+    plan, settle = sorted(hook.list_received("job_stuck"), key=lambda each: str(each["job"]))
     assert (plan["job"], plan["workload_id"], plan["attempt_id"], plan["state"]) == ("plan", "run-1", None, None)
     assert (plan["table"], plan["domain"], plan["product"]) == ("sales.orders", "sales", "orders")
     assert (settle["job"], settle["workload_id"], settle["attempt_id"]) == ("settle", None, None)
@@ -254,7 +254,7 @@ def test_a_stuck_job_that_is_tried_again_is_reported_once_and_when_it_fails(stew
         jobs[:] = [replace(job, state=state)]
         replace(watch, list_jobs=lambda: jobs).look()
     assert is_delivered(notary)
-    assert sorted(alert["job_state"] for alert in hook.accepted("job_stuck")) == ["failed", "queued"]
+    assert sorted(alert["job_state"] for alert in hook.list_received("job_stuck")) == ["failed", "queued"]
 
 
 def test_an_override_is_reported_once_it_is_used(line: Line, hook: Webhook) -> None:
@@ -265,11 +265,11 @@ def test_an_override_is_reported_once_it_is_used(line: Line, hook: Webhook) -> N
         override_id = submit_override_of(line, operator, failed)
         watch.look()
         assert is_delivered(line.notary)
-        assert hook.accepted("break_glass_used") == []
+        assert hook.list_received("break_glass_used") == []
         publish_and_wait(line, operator, override_id)
     watch.look()
     assert is_delivered(line.notary)
-    [alert] = hook.accepted("break_glass_used")
+    [alert] = hook.list_received("break_glass_used")
     assert (alert["override_id"], alert["workload_id"]) == (override_id, "run-1")
     assert (alert["operator"], alert["proof_id"]) == ("operator-ruth", failed.proof_id)
 
@@ -279,7 +279,7 @@ def test_violations_that_an_auditor_reports_are_reported_once_a_day(line: Line, 
         for _ in range(2):
             assert auditor.report_audit("sales.orders", ["audit_receipt_missing"], 3)
     assert is_delivered(line.notary)
-    [alert] = hook.accepted("audit_finding")
+    [alert] = hook.list_received("audit_finding")
     assert (alert["table"], alert["codes"], alert["violations"]) == ("sales.orders", ["audit_receipt_missing"], 3)
     assert (alert["domain"], alert["auditor"]) == ("sales", "job")
 
@@ -373,7 +373,7 @@ def test_a_steward_that_is_killed_before_the_delivery_delivers_after_its_restart
     hook.received.clear()
     hook.statuses.clear()
     with stewards.serving(config):
-        assert eventually(lambda: len(hook.accepted("verdict_fail")) == 1)
+        assert eventually(lambda: len(hook.list_received("verdict_fail")) == 1)
 
 
 def test_two_stewards_of_one_ledger_send_each_event_once(

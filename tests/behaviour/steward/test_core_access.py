@@ -177,7 +177,7 @@ def test_an_attempt_of_another_domain_gets_no_token(stand: Stand, access: Access
 def test_an_attempt_that_has_ended_gets_no_token(stand: Stand, access: Access) -> None:
     stand.staging()
     attempt_id, (_, grant) = core_of("one").attempt.attempt_id, producer(stand)
-    stand.notary.work.abort(grant, attempt_id, "given up")
+    stand.notary.work.abort(grant, attempt_id, "given up", lease_number=1)
     assert reason_of(lambda: attempt_token(access, grant, attempt_id)) == "attempt_ended"
 
 
@@ -215,7 +215,7 @@ def test_work_of_another_domain_is_refused(stand: Stand, name: str) -> None:
     calls: dict[str, Callable[[], object]] = {
         "workload": lambda: work.get_workload_detail(grant, "work-one"),
         "attempt": lambda: work.get_attempt(grant, core.attempt.attempt_id),
-        "abort": lambda: work.abort(grant, core.attempt.attempt_id, "not mine"),
+        "abort": lambda: work.abort(grant, core.attempt.attempt_id, "not mine", lease_number=1),
     }
     assert reason_of(calls[name]) == "domain_wrong"
     assert work.get_attempt(producer(stand)[1], core.attempt.attempt_id).state is AttemptState.VERIFYING
@@ -228,7 +228,7 @@ def test_a_token_for_one_attempt_sees_that_attempt_only(stand: Stand) -> None:
     assert work.get_attempt(grant, one).attempt_id == one
     for call in (
         lambda: work.get_attempt(grant, two),
-        lambda: work.abort(grant, two, "not mine"),
+        lambda: work.abort(grant, two, "not mine", lease_number=1),
         lambda: work.get_workload_detail(grant, "work-one"),
         lambda: work.list_workloads(grant),
     ):
@@ -238,10 +238,10 @@ def test_a_token_for_one_attempt_sees_that_attempt_only(stand: Stand) -> None:
 def test_the_nonce_of_an_aborted_attempt_is_aborted(stand: Stand) -> None:
     core = stand.staging()
     _, grant = attempt_token(stand.notary.access, producer(stand)[1], core.attempt.attempt_id)
-    aborted = stand.notary.work.abort(grant, core.attempt.attempt_id, "the source was wrong")
+    aborted = stand.notary.work.abort(grant, core.attempt.attempt_id, "the source was wrong", lease_number=1)
     assert (aborted.state, aborted.reason) == (AttemptState.ROLLED_BACK, "the source was wrong")
     with stand.notary.ledger.read() as unit:
         nonce = nonces.find(unit, fixed("first nonce one", 16))
     assert nonce is not None
     assert nonce.state.value == "ABORTED"
-    assert stand.notary.work.abort(grant, core.attempt.attempt_id, "again") == aborted
+    assert stand.notary.work.abort(grant, core.attempt.attempt_id, "again", lease_number=1) == aborted

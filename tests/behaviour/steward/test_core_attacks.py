@@ -8,6 +8,7 @@ import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -159,8 +160,8 @@ def test_a_producer_cannot_abort_an_attempt_that_is_verifying_or_committing(stan
             at_micros=stand.notary.clock.now_micros(),
         )
     producer = stand.grant(Role.PRODUCER, "sales", "job")
-    call = lambda: stand.notary.work.abort(producer, core.attempt.attempt_id, "I changed my mind")  # noqa: E731
-    assert reason_of(call) == "attempt_not_staging"
+    abort = partial(stand.notary.work.abort, producer, core.attempt.attempt_id, "I changed my mind", lease_number=1)
+    assert reason_of(abort) == "attempt_not_staging"
     with stand.notary.ledger.read() as unit:
         assert attempts.get(unit, core.attempt.attempt_id).state is state
 

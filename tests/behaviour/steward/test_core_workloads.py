@@ -85,7 +85,7 @@ def open_attempt(line: Line, chunk_id: str = "all", workload_id: str = "run-1") 
 
 
 def abort(line: Line, attempt: Attempt) -> None:
-    line.notary.work.abort(producer(line), attempt.attempt_id, "given up")
+    line.notary.work.abort(producer(line), attempt.attempt_id, "given up", lease_number=1)
 
 
 def fail(line: Line, attempt: Attempt) -> None:

@@ -171,7 +171,7 @@ def give_up_attempt_kept_on_a_branch(bench: Bench, other: Notary, time: Time) ->
     keep: dict[str, Json] = {"action": "set-snapshot-ref", "ref-name": "keep", "type": "branch", "snapshot-id": staged}
     operator = other.access.issue(Role.OPERATOR, domain="*", name="tom", lifetime_seconds=3_600)[1]
     other.catalog.commits.commit(operator, [Change(SALES, "sums", (), [keep])])
-    other.work.abort(STEWARD_GRANT, attempt.attempt_id, "it is not wanted")
+    other.work.abort(STEWARD_GRANT, attempt.attempt_id, "it is not wanted", lease_number=1)
     consistent = other.recorder.require_consistent
     return attempt, Disposal(other.ledger, other.clock, other.catalog, bench.vault, bench.files, consistent)
 

@@ -25,11 +25,16 @@ from tools.proof_kit import SECOND
 
 @pytest.fixture
 def steward() -> Iterator[RestorableSteward]:
-    """A Steward whose table keeps three old metadata files, those of one publication, whatever their age."""
-    kept = RetentionConfig(metadata_days=0)
+    """A Steward whose table keeps three old metadata files (one publication writes three).
+
+    Age does not keep more: metadata_days is 0.
+    """
+    retention = RetentionConfig(metadata_days=0)
     with (
         memory_folder() as folder,
-        house_at(folder, changed=lambda config: replace(config, archive=folder / "archive", retention=kept)) as house,
+        house_at(
+            folder, changed=lambda config: replace(config, archive=folder / "archive", retention=retention)
+        ) as house,
     ):
         house.scene.make("orders")
         update: Doc = {"action": "set-properties", "updates": {"write.metadata.previous-versions-max": "3"}}
@@ -46,14 +51,14 @@ def publish(steward: RestorableSteward, workload_id: str, day: int) -> None:
 
 
 def give_up_entries(steward: RestorableSteward) -> RestoreRequest:
-    """Configure a new name of the log, as without an archive. Returns the request that gives up the missing entries."""
+    """Give the Steward a new log origin and an empty archive. Returns a request that gives up the missing entries."""
     config = steward.house.stand.config
     assert config.archive is not None
     steward.house.stand.config = replace(config, origin=NEW_ORIGIN, archive=config.archive.with_name("archive-2"))
     return replace(ORDER, archive=None, lost_origin=LOG_ORIGIN)
 
 
-def test_a_table_whose_metadata_file_retention_removed_stops_the_restore_and_is_named(
+def test_a_restore_is_refused_and_names_the_table_if_retention_removed_its_metadata_file(
     steward: RestorableSteward,
 ) -> None:
     publish(steward, "one", 1)
@@ -64,11 +69,11 @@ def test_a_table_whose_metadata_file_retention_removed_stops_the_restore_and_is_
     assert not file_at(old).exists()
     steward.recovery.lose_the_database()
     before = steward.recovery.ledger.read_bytes()
-    order = give_up_entries(steward)
-    error = restore.refused(lambda: steward.recovery.restore(order), "restore_tables_unreadable")
+    request = give_up_entries(steward)
+    error = restore.refused(lambda: steward.recovery.restore(request), "restore_tables_unreadable")
     assert error.got == f"sales.orders (metadata_file_missing, {old})"
     assert steward.recovery.ledger.read_bytes() == before
-    (named,) = steward.recovery.restore(replace(order, accept_unreadable=True)).unreadable
+    (named,) = steward.recovery.restore(replace(request, accept_unreadable=True)).unreadable
     assert (named.table, named.metadata_path, named.code) == ("sales.orders", old, "metadata_file_missing")
     steward.recovery.start()
     with pytest.raises(PvdmError) as caught:
@@ -86,9 +91,9 @@ def test_accepting_lost_publications_does_not_accept_an_unreadable_table(steward
     damaged.write_bytes(damaged.read_bytes()[:-1] + b"X")
     steward.recovery.lose_the_database()
     restore.refused(steward.recovery.restore, "restore_publications_lost")
-    order = replace(steward.recovery.order, accept_lost=True)
-    restore.refused(lambda: steward.recovery.restore(order), "restore_tables_unreadable")
-    done = steward.recovery.restore(replace(order, accept_unreadable=True))
+    request = replace(steward.recovery.order, accept_lost=True)
+    restore.refused(lambda: steward.recovery.restore(request), "restore_tables_unreadable")
+    done = steward.recovery.restore(replace(request, accept_unreadable=True))
     assert [each.table for each in done.unreadable] == ["sales.orders"]
     assert [each.workload_id for each in done.lost_publications] == ["two", "three", "four"]
 

@@ -1,4 +1,4 @@
-"""A webhook on a loopback port: it keeps every request, and answers as a test says."""
+"""A webhook on a loopback port: it keeps every POST request, and answers as a test says."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class Received:
+class WebhookRequest:
     """One request. The names of the headers are in lower case."""
 
     headers: dict[str, str]
@@ -25,17 +25,17 @@ class Received:
 class Webhook:
     """The received requests. `statuses` are the statuses of the next answers; after them every answer is 204.
 
-    While `hanging` is set, no request is answered.
+    While `hanging` is set, no POST request is answered.
     """
 
     def __init__(self, port: int) -> None:
         self.url = f"http://127.0.0.1:{port}/alerts"
-        self.received: list[Received] = []
+        self.received: list[WebhookRequest] = []
         self.statuses: list[int] = []
         self.hanging = threading.Event()
         self.released = threading.Event()
 
-    def accepted(self, kind: str) -> list[Any]:
+    def list_received(self, kind: str) -> list[Any]:
         """The bodies of the received alerts of this kind."""
         return [body for each in self.received if (body := each.json())["kind"] == kind]
 
@@ -47,7 +47,7 @@ def webhook() -> Iterator[Webhook]:
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["content-length"]))
-            made.received.append(Received({name.lower(): text for name, text in self.headers.items()}, body))
+            made.received.append(WebhookRequest({name.lower(): text for name, text in self.headers.items()}, body))
             if made.hanging.is_set():
                 made.released.wait(60)
                 return

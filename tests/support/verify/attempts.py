@@ -162,7 +162,7 @@ class Bench:
         self.verification = self.verifying()
 
     def given_up(self, attempt_id: str, reason: str) -> None:
-        self.scene.notary.work.abort(STEWARD_GRANT, attempt_id, reason)
+        self.scene.notary.work.abort(STEWARD_GRANT, attempt_id, reason, lease_number=1)
 
     def stage_override(self, override_id: str) -> Attempt:
         return self.waiving.stage_override(self.scene.grant(), override_id)

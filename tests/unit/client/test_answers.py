@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from pvdm.api.proofs import AttestationView, Challenge, ConsistencyView, OpenedProof, OverrideView, ProofView
 from pvdm.api.service import (
-    ClockConfirmed,
+    ClockConfirmation,
     EpochChange,
     EpochView,
     Event,
@@ -169,7 +169,7 @@ ANSWERS: dict[str, tuple[Callable[[object], object], Json]] = {
     ),
     "attestation": (read_as(AttestationView), ATTESTATION),
     "event": (read_as(Event), EVENT),
-    "clock": (read_as(ClockConfirmed), {"at": TIME, "confirmed": True}),
+    "clock": (read_as(ClockConfirmation), {"at": TIME, "confirmed": True}),
     "hashes": (read_as(ConsistencyView), {"hashes": [HASH]}),
 }
 # Fields that may be null or missing, or whose values the client does not check.

@@ -179,7 +179,7 @@ def test_a_filter_whose_literals_leave_no_value_of_the_claim_column_is_refused(w
     "where",
     [
         "day > 1 and day < 2",  # a decimal column has values there
-        "day > '2026-01-01' and day < '2026-01-02'",  # a string column has
+        "day > '2026-01-01' and day < '2026-01-02'",  # a string column has values there
         "day >= '2026-01-01T00:00:00+05:00' and day < '2025-12-31T23:00:00Z'",  # empty as text, not as time
     ],
 )
@@ -257,7 +257,9 @@ REFUSED_COMBINATIONS: list[tuple[list[tuple[str, Any]], str, str]] = [
 
 
 @for_each(("changes", "path", "expected"), REFUSED_COMBINATIONS, ids=lambda part: str(part)[:60])
-def test_a_value_that_does_not_fit_is_refused(changes: list[tuple[str, Any]], path: str, expected: str) -> None:
+def test_a_value_that_conflicts_with_another_key_or_rule_is_refused(
+    changes: list[tuple[str, Any]], path: str, expected: str
+) -> None:
     error = refusal_of(to_yaml(document_with(*changes)))
     assert error.reason == "contract_invalid"
     assert error.message.endswith(f": {path} cannot be accepted")
@@ -396,7 +398,7 @@ def test_parameters_are_put_into_partition_values() -> None:
         ({"day": "2026-02-30"}, "parameter_invalid"),
     ],
 )
-def test_parameters_that_are_not_the_contracts_are_refused(given: dict[str, str], reason: str) -> None:
+def test_missing_unknown_and_invalid_parameters_are_refused(given: dict[str, str], reason: str) -> None:
     with pytest.raises(InputError) as caught:
         contract_with(*PARAMETERS).bind(given)
     assert caught.value.reason == reason

@@ -182,14 +182,14 @@ def fitting_document(path: str, value: Any) -> Any:
 
 
 @for_each(("path", "value"), GOOD, ids=str)
-def test_schema_and_reader_accept_each_key(path: str, value: Any) -> None:
+def test_schema_and_parser_accept_each_key(path: str, value: Any) -> None:
     document = fitting_document(path, value)
     assert VALIDATOR.is_valid(document)
     assert is_accepted(document)
 
 
 @for_each(("path", "value", "expected"), WRONG_FORMS, ids=lambda part: str(part)[:40])
-def test_schema_and_reader_refuse_each_wrong_form(path: str, value: Any, expected: str) -> None:
+def test_schema_and_parser_refuse_each_wrong_form(path: str, value: Any, expected: str) -> None:
     document = document_with((path, value))
     error = refusal_of(to_yaml(document))
     assert error.reason == "contract_invalid"
@@ -210,7 +210,7 @@ def test_the_small_contract_is_accepted() -> None:
     assert is_accepted(SMALL)
 
 
-def test_the_example_is_accepted_and_has_every_key() -> None:
+def test_the_example_is_accepted_and_has_every_key_of_its_main_parts() -> None:
     document = yaml.safe_load(EXAMPLE.read_bytes())
     assert VALIDATOR.is_valid(json.loads(json.dumps(document, default=str)))
     parse_contract(EXAMPLE.read_bytes(), str(EXAMPLE)).bind({"date": "2026-11-14"})

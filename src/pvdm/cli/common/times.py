@@ -74,11 +74,11 @@ DURATION_TYPE: Final = ParsedType("duration", parse_duration)
 
 
 def duration_option(
-    name: str, *, default: str, help_text: str, max_micros: int | None = None
+    *names: str, default: str, help_text: str, max_micros: int | None = None
 ) -> Callable[[Command], Command]:
-    """An option for a duration of at most `max_micros` microseconds, with a default."""
+    """An option for a duration of at most `max_micros` microseconds, with a default; `names` as for `click.option`."""
     kind = duration_type(max_micros)
-    return click.option(name, type=kind, default=default, show_default=True, metavar="TIME", help=help_text)
+    return click.option(*names, type=kind, default=default, show_default=True, metavar="TIME", help=help_text)
 
 
 def duration_type(max_micros: int | None) -> ParsedType:

@@ -25,7 +25,7 @@ _KEY_NAMES: Final = frozenset({"file", "identity", "roles", "epochs", "valid_fro
 
 @dataclass(frozen=True, slots=True)
 class RootSpec:
-    """The keys of the file, the root's end, and its thresholds; None for what is not given."""
+    """The keys of the file, the root's expiry, and its thresholds; None for what is not given."""
 
     keys: tuple[TrustedKey, ...]
     expires_at: int | None
@@ -34,7 +34,10 @@ class RootSpec:
 
 
 def read_spec(path: Path, *, now: int, expires_at: int | None = None) -> RootSpec:
-    """Read the file. The root ends at the file's `expires`, else at `expires_at`; so do keys without `valid_until`."""
+    """Read the file. The root expires at the file's `expires`, or at `expires_at` if the file has none.
+
+    Keys without `valid_until` expire then too.
+    """
     try:
         spec = tomllib.loads(read_file(path, size_max_bytes=ROOT_SPEC_SIZE_MAX_BYTES).decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -103,7 +106,7 @@ def _parse_epochs(path: Path, field_name: str, value: object) -> tuple[int, ...]
 
 
 def _parse_moment(path: Path, field_name: str, value: object, now: int) -> int:
-    """Microseconds of a TOML date or time, or of text: a time, or a duration from now."""
+    """Microseconds of a TOML date, or a date-time with a zone; or of text: a time, or a duration from now."""
     try:
         if isinstance(value, date):
             return to_micros(value)

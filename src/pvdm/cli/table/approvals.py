@@ -24,17 +24,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Signing:
-    """The options for a signed approval. It can be submitted for `expires` microseconds after the signature."""
+    """The options for a signed approval. The approval can be submitted for `lifetime_micros` after it is signed."""
 
     key_file: Path
     passphrase_source: str | None
     operator: str
     reason: str
-    expires: int
+    lifetime_micros: int
 
     def new_signer_fields(self) -> SignerFields:
         """The signer's fields of an approval, with a new nonce."""
-        return signer_fields(self.operator, self.reason, now=now_micros(), lifetime_micros=self.expires)
+        return signer_fields(self.operator, self.reason, now=now_micros(), lifetime_micros=self.lifetime_micros)
 
     def sign(self, statement: migration.Migration | migration.Protection | ClaimRelease) -> bytes:
         """The signed envelope of the approval."""
@@ -50,8 +50,9 @@ signing_options = option_group(
     click.option("--reason", required=True, metavar="TEXT", help="Why; it is signed with the approval."),
     duration_option(
         "--expires",
+        "lifetime_micros",
         default="4h",
-        help_text="How long it can be submitted: 90s, 30m, 4h; at most 7d.",
+        help_text="How long the approval can be submitted: 90s, 30m, 4h; at most 7d.",
         max_micros=migration.APPROVAL_LIFETIME_MAX_MICROS,
     ),
 )

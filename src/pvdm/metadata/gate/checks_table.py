@@ -272,7 +272,7 @@ def _require_paths(code: str, what: str, expected: set[str], got: set[str]) -> N
 
 @check(10)
 def check_10_bytes(signed: SignedProposal, gate: Gate) -> None:
-    """Each file to publish, hashed again, has the bound bytes and is synced. Sealed files have the bound version."""
+    """Each file to publish is hashed again, has the bound bytes and is synced; a sealed file has the bound version."""
     for chunk in signed.chunks:
         with name_attempt(chunk.part):
             added = chunk.core.files.added

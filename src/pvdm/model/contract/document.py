@@ -191,7 +191,7 @@ class Repair(_Part):
     """What happens after a failed attempt. A new attempt always stages and verifies the whole chunk."""
 
     automatic: Annotated[int, Field(ge=0, le=99)] = 0
-    """So many failed attempts at a chunk are followed by a new attempt of the same run, without `pvdm repair`."""
+    """How many failed attempts at a chunk the same run repeats without `pvdm repair`."""
 
 
 class Governance(_Part):
@@ -222,7 +222,7 @@ class Limits(_Part):
     chunks: Annotated[int, Field(ge=1, le=10_000)] = 10_000
     """Chunks of one workload."""
     files: Annotated[int, Field(ge=1, le=1_000_000)] = 100_000
-    """Files that one attempt stages: at most this many, and never more than 20,000. So the default means 20,000."""
+    """Files that one attempt stages. Values above 20,000, such as the default, mean 20,000."""
     rows: Annotated[int, Field(ge=1, le=10**15)] = 10**12
     """Rows that one attempt stages."""
     size: _Size = "10TiB"

@@ -38,12 +38,13 @@ from pvdm.steward.work.sources import table_name
 from pvdm.version import __version__
 
 LINEAGE_IDS_MAX: Final = 1_000
-"""How many ids of each kind (proofs, receipts, snapshots) one event has."""
+"""The most ids of each kind (proofs, receipts, snapshots) that one event has."""
 
 PRODUCER: Final = f"urn:pvdm:steward:{__version__}"
 FACET_NAME: Final = "pvdm_publication"
 FACET_SCHEMA: Final = "urn:pvdm:lineage:publication:v1"
-# The library's transports that raise an error if an event was not accepted, besides those that contain others.
+# Transports that report a rejected event by an error. `composite` and `transform` contain others and are checked
+# separately.
 _TRANSPORTS: Final = ("amazon_datazone_api", "console", "file", "gcplineage", "http", "noop")
 _RUN_IDS: Final = uuid.UUID("5f0f6d5e-52c8-4b8a-9d0c-3c0f4a1f7f21")  # the namespace of the ids of runs
 
@@ -107,7 +108,7 @@ def _prepare(settings: Any, file: str) -> None:
                     f"{file}: the transport composite would ignore failures",
                     expected="continue_on_failure: false",
                     got=ascii(settings.get("continue_on_failure", "no value"))[:80],
-                    hint="set it, so that an event that one of the transports does not accept is sent again",
+                    hint="set continue_on_failure: false; then an event that a transport does not accept is sent again",
                 )
             inner = settings.get("transports")
             for each in inner.values() if isinstance(inner, dict) else inner if isinstance(inner, list) else ():
@@ -222,7 +223,10 @@ def _read_publications(unit: Unit, workload: Workload) -> _Result:
 
 
 def _read_failure(unit: Unit, attempt_id: str) -> _Result:
-    """Why the attempt failed: the code, and the classes of a FAIL. The text of the error may hold values."""
+    """Why the attempt failed: the code, and the classes of a FAIL.
+
+    The error's text is left out, because it may contain values of rows.
+    """
     refusal = decode_refusal(attempts.get(unit, attempt_id).reason)
     of_attempt = proofs.list_by_attempt(unit, attempt_id)
     last = of_attempt[-1] if of_attempt else None

@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar, Final, TypeVar
 
-from pvdm.api.service import ClockConfirmed, TrustRootVersion
+from pvdm.api.service import ClockConfirmation, TrustRootVersion
 from pvdm.client import AccessToken, LentToken, StewardClient
 from pvdm.errors import Code, PvdmError, UnavailableError, expect
 from pvdm.ledger.record.tokens import EVERY_DOMAIN, Grant
@@ -141,13 +141,13 @@ class EmbeddedSteward(StewardClient):
         root = update_trust_root(self._notary, self._root_signer, people)
         return TrustRootVersion(version=root.version, sha256=root.sha256)
 
-    def confirm_clock(self, reason: str) -> ClockConfirmed:
+    def confirm_clock(self, reason: str) -> ClockConfirmation:
         """Confirm that the clock is correct. This needs no token, since none is issued while the time is in doubt."""
         confirmation = self._notary.clock.confirm(operator=OWN_NAME, reason=reason)
         # The start skips these steps while the time is in doubt.
         self._notary.epochs.log_missing("logged after the clock was confirmed")
         self.renew_trust_root(self._people)
-        return ClockConfirmed(at=confirmation.at_micros, confirmed=confirmation.had_jumped)
+        return ClockConfirmation(at=confirmation.at_micros, confirmed=confirmation.had_jumped)
 
     def close(self) -> None:
         """Stop the service, revoke the tokens that it issued, and release the folder; a second call does nothing."""

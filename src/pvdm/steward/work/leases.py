@@ -32,7 +32,7 @@ class Leases:
             get_workload(unit, grant, workload_id)
             seconds, take_over_from = request.seconds, request.take_over_from
             lease = leases.acquire(unit, workload_id, runner, seconds=seconds, take_over_from=take_over_from)
-            self.notices.add_lease(unit, lease)
+            self.notices.add_crash_loop(unit, lease)
             return lease
 
         now = self.clock.now_micros()

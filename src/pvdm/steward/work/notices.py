@@ -1,4 +1,4 @@
-"""Puts alerts into the outbox: facts of failures, without values of rows, names of chunks or texts of errors."""
+"""Puts alerts and OpenLineage steps into the outbox, without values of rows, names of chunks or texts of errors."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Notices:
         return added
 
     def add_verdict_fail(self, unit: Unit, attempt: Attempt, core: ProofCore, proof_id: str) -> None:
-        """Add the alert about a FAIL, and about the last attempt of its chunk."""
+        """Add the alert about a FAIL, and one if the chunk has no attempt left. Also adds the OpenLineage step."""
         self._add_failed_step(unit, attempt)
         if not self.alerts:
             return
@@ -77,7 +77,10 @@ class Notices:
         self._add_if_used_up(unit, attempt, contract, facts)
 
     def add_gate_refusal(self, unit: Unit, attempt: Attempt, error: PvdmError) -> None:
-        """Add the alert about a refusal by the gate, and about the last attempt of its chunk."""
+        """Add the alert about a refusal by the gate, and one if the chunk has no attempt left.
+
+        Also adds the OpenLineage step.
+        """
         self._add_failed_step(unit, attempt)
         if not self.alerts:
             return
@@ -91,7 +94,7 @@ class Notices:
         if self.alerts:
             self._add_if_used_up(unit, attempt, *_describe(unit, attempt))
 
-    def add_lease(self, unit: Unit, lease: Lease) -> None:
+    def add_crash_loop(self, unit: Unit, lease: Lease) -> None:
         """Add an alert if the last runs of the workload handed nothing in."""
         if not self.alerts or lease.lease_number < CRASH_LOOP_LEASES:
             return
@@ -128,7 +131,7 @@ NO_NOTICES: Final = Notices("")
 
 
 def describe_workload_facts(unit: Unit, workload_id: str) -> dict[str, canonical_json.Value]:
-    """Whose workload, or plan of a workload, it is, and of which table."""
+    """Domain, product and table of a workload, or of a workload that is still planned."""
     opening = (plannings.find(unit, workload_id) or workloads.get(unit, workload_id)).opening
     return {
         "domain": opening.domain,

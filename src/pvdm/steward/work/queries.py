@@ -1,4 +1,4 @@
-"""Shows workloads and attempts to callers of their domain, and lets a producer abort its own attempt."""
+"""Shows workloads and attempts to callers of their domain, and aborts attempts for the run that holds the lease."""
 
 from __future__ import annotations
 
@@ -39,8 +39,6 @@ from pvdm.steward.work.sources import table_name
 from pvdm.trust.statement import read_unchecked
 from pvdm.verify.findings import SHOWN_TO_ALL_ROLES
 
-# States in which an attempt waits for a job of the Steward.
-
 FINDINGS_SHOWN_MAX: Final = 10
 
 
@@ -62,7 +60,7 @@ class JobStatus:
     subject: str
     state: api.JobState
     tries: int
-    error: PvdmError | None  # None as well if the job was requested again since that try
+    error: PvdmError | None  # None if the last try had no error, or if the job was requested again since
     again_seconds: int | None = None  # until the next automatic retry; None if there will be no retry
     age_seconds: float = 0.0  # since the job was requested
 
@@ -120,7 +118,8 @@ def attempt_views(
     details = {nonce: _failure_details(unit, record, role) for nonce, record in records.items()}
     views = []
     for each in found:
-        # While VERIFYING, no proof is shown: the last one is outdated, or the outside checkpoint may not cover it yet.
+        # An attempt in VERIFYING shows no proof. Its last proof is from an earlier verification, or is not yet covered
+        # by the outside checkpoint.
         proof = last_proofs.get(each.attempt_id) if each.state is not AttemptState.VERIFYING else None
         failure = details.get(proof.nonce, _NO_DETAILS) if proof is not None else _NO_DETAILS
         if proof is not None and proof.verdict is Outcome.FAIL:
@@ -140,7 +139,7 @@ def _attempt_view(
 ) -> api.AttemptView:
     staged, snapshot = attempt.staged_snapshot_id, None if published is None else published.snapshot_id
     extent = None if published is None else published.extent
-    # Of chunks that one override published together, only those with a FAIL show the override.
+    # An override can publish several chunks. Only chunks with a FAIL show it.
     waived = snapshot is not None and proof is not None and proof.verdict is Outcome.FAIL
     classes = () if proof is None else json.loads(proof.summary).get("classes", ())
     return api.AttemptView(
@@ -195,7 +194,10 @@ def planning_view(planning: Planning, job: JobStatus | None) -> api.PlanningView
 
 
 def _is_incomplete(unit: Unit, opening: Opening) -> bool:
-    """Whether some chunk of a workload with `atomicity: workload` is not proved yet."""
+    """Whether not all chunks of a workload with `atomicity: workload` are COMMITTING.
+
+    Valid only while an attempt is COMMITTING: once all chunks are published, this is true too.
+    """
     if opening.atomicity is not Atomicity.WORKLOAD:
         return False
     live = attempts.list_live(unit, opening.workload_id)
@@ -381,18 +383,18 @@ class WorkQueries:
             )
         return views
 
-    def abort(self, grant: Grant, attempt_id: str, reason: str, *, lease_number: int | None = None) -> api.AttemptView:
+    def abort(self, grant: Grant, attempt_id: str, reason: str, *, lease_number: int) -> api.AttemptView:
         """Move an attempt from STAGING to ROLLED_BACK and abort its nonce. A second call changes nothing.
 
-        `lease_number` is that of the caller's lease; only the Steward itself aborts attempts without one.
+        `lease_number` is that of the caller's lease. It is not compared if the Steward opened the attempt.
         """
 
         def work(unit: Unit) -> Attempt:
             _get_allowed(unit, grant, attempt_id)
-            # Later, in VERIFYING, every FAIL must be recorded; in COMMITTING, a commit that has begun is not undone.
+            # Only STAGING can be aborted. In VERIFYING a FAIL must be recorded. In COMMITTING a commit may have begun.
             found = attempts.lock(unit, attempt_id)
             state = found.state
-            if lease_number is not None and found.lease_number is not None and state is AttemptState.STAGING:
+            if found.lease_number is not None and state is AttemptState.STAGING:
                 leases.require_newest(unit, found.workload_id, lease_number)
             if state not in (AttemptState.STAGING, AttemptState.ROLLED_BACK):
                 raise Code.ATTEMPT_NOT_STAGING(expected=AttemptState.STAGING, got=state)

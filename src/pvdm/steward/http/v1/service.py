@@ -193,10 +193,10 @@ def revoke_epoch(notary: NotaryPart, number: EpochNumber, body: ReasonBody) -> a
 
 
 @router.post("/v1/clock/confirm", tags=["clock"])
-def confirm_clock(notary: NotaryPart, grant: Caller, body: ReasonBody) -> api.ClockConfirmed:
+def confirm_clock(notary: NotaryPart, grant: Caller, body: ReasonBody) -> api.ClockConfirmation:
     """Confirm, under the token's name, that the Steward's clock now shows the correct time."""
     confirmation = notary.clock.confirm(operator=grant.name, reason=body.reason)
-    return api.ClockConfirmed(at=confirmation.at_micros, confirmed=confirmation.had_jumped)
+    return api.ClockConfirmation(at=confirmation.at_micros, confirmed=confirmation.had_jumped)
 
 
 @router.get("/v1/events", tags=["events"])
