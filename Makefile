@@ -2,8 +2,8 @@
 
 PYTHON ?= python3
 CARGO ?= cargo
-# Two more than the two cores of a small machine: tests wait for processes, disks and clocks as well.
-PYTEST_WORKERS ?= 4
+# Three more than the two cores of a small machine: tests wait for processes, disks and clocks as well.
+PYTEST_WORKERS ?= 5
 # A test that takes this long hangs: the run then ends, with what each of the test's threads was doing.
 TEST_TIMEOUT_SECONDS ?= 600
 # Accepted files of `make test-readers`; `make test` has fewer.

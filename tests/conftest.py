@@ -62,6 +62,7 @@ ANSWER_SECONDS = 60.0
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    gc.disable()  # until all tests are collected: what is made for them stays
     # A shell that starts the tests in the background has them ignore Ctrl-C, and their children too.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for each in ("connect", "read", "write", "pool"):
@@ -90,6 +91,7 @@ def pytest_collection_finish() -> None:
     # Thousands of collected tests stay to the end: the garbage collector need not look through them again and again.
     gc.collect()
     gc.freeze()
+    gc.enable()
     # Most objects of a test die with it: to look for garbage less often costs little memory.
     gc.set_threshold(20_000, 20, 20)
 

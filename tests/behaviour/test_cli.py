@@ -23,6 +23,7 @@ from pvdm.cli import main
 from pvdm.cli.app import pvdm
 from pvdm.cli.common.options import pick_engine
 from pvdm.errors import InputError, PvdmError, UnavailableError, VerificationError
+from tests.support.for_each import for_each
 
 ROOT = Path(__file__).parents[2]
 ENVELOPE = {"code", "reason", "message", "expected", "got", "hint", "details"}
@@ -66,26 +67,26 @@ def test_the_version_is_the_package_version(capsys: Capture) -> None:
     assert capsys.readouterr().out == f"pvdm {__version__}\n"
 
 
-@pytest.mark.parametrize("words", [words for words, _ in commands()], ids=" ".join)
+@for_each("words", [words for words, _ in commands()], ids=" ".join)
 def test_every_command_has_help_with_examples(words: tuple[str, ...], capsys: Capture) -> None:
     assert main([*words, "--help"]) == 0
     assert "Examples:" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+@for_each("words", COMMANDS, ids=" ".join)
 def test_every_command_takes_json(words: tuple[str, ...], capsys: Capture) -> None:
     main([*words, "--help"])
     assert "--json" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+@for_each("words", COMMANDS, ids=" ".join)
 def test_a_usage_error_of_every_command_is_an_envelope_under_json(words: tuple[str, ...], capsys: Capture) -> None:
     assert main([*words, "--json", "--no-such-option"]) == 2
     error = json.loads(capsys.readouterr().out)["error"]
     assert (error["reason"], set(error)) == ("usage", ENVELOPE)
 
 
-@pytest.mark.parametrize("words", GROUPS, ids=lambda words: " ".join(words) or "pvdm")
+@for_each("words", GROUPS, ids=lambda words: " ".join(words) or "pvdm")
 def test_a_group_without_a_command_is_a_usage_error(words: tuple[str, ...], capsys: Capture) -> None:
     assert main(list(words)) == 2
     assert capsys.readouterr().err.startswith("error: a command is missing (usage)\nhint: `pvdm")
@@ -349,7 +350,7 @@ def test_the_package_can_be_run_as_the_command() -> None:
     assert done.stdout == f"pvdm {__version__}\n"
 
 
-@pytest.mark.parametrize("words", [words for words, _ in commands()], ids=lambda words: " ".join(words) or "pvdm")
+@for_each("words", [words for words, _ in commands()], ids=lambda words: " ".join(words) or "pvdm")
 def test_the_docs_show_the_help_of_every_command(
     words: tuple[str, ...], capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

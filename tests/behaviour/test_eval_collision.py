@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import json
@@ -260,30 +261,35 @@ def run_study(out: Path, *options: str) -> int:
     return main(["eval", "collision", "--multisets", "20", "--bits", "16", "--out", str(out), *options])
 
 
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+    """What the command prints as JSON, and what it writes, with seed 5."""
+    file, printed = tmp_path_factory.mktemp("study") / "collision.json", io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(printed):
+        patch.setattr("pvdm.cli.demo.evaluate.KEY_COUNT", 10)
+        assert run_study(file, "--seed", "5", "--json") == 0
+    return printed.getvalue(), file.read_text(encoding="utf-8")
+
+
 @pytest.mark.usefixtures("few_keys")
 def test_the_text_says_how_many_faults_were_caught(out: Path, capsys: Capture) -> None:
     assert run_study(out) == 0
     assert "60 of 60 caught" in capsys.readouterr().out
 
 
-@pytest.mark.usefixtures("few_keys")
-def test_the_file_and_the_json_are_the_same(out: Path, capsys: Capture) -> None:
-    run_study(out, "--json")
-    assert json.loads(capsys.readouterr().out) == json.loads(out.read_text(encoding="utf-8"))
+def test_the_file_and_the_json_are_the_same(study: tuple[str, str]) -> None:
+    printed, written = study
+    assert json.loads(printed) == json.loads(written)
 
 
-@pytest.mark.usefixtures("few_keys")
-def test_the_file_has_machine_versions_and_seed(out: Path, capsys: Capture) -> None:
-    run_study(out, "--seed", "5")
-    written = json.loads(out.read_text(encoding="utf-8"))
+def test_the_file_has_machine_versions_and_seed(study: tuple[str, str]) -> None:
+    written = json.loads(study[1])
     assert written["seed"] == 5
     assert {"machine", "versions", "engine", "faults", "truncated", "crafted", "lattice"} <= written.keys()
 
 
-@pytest.mark.usefixtures("few_keys")
-def test_no_number_in_the_file_is_as_long_as_a_digest(out: Path, capsys: Capture) -> None:
-    run_study(out)
-    numbers = [int(word) for word in out.read_text(encoding="utf-8").replace(",", " ").split() if word.isdigit()]
+def test_no_number_in_the_file_is_as_long_as_a_digest(study: tuple[str, str]) -> None:
+    numbers = [int(word) for word in study[1].replace(",", " ").split() if word.isdigit()]
     assert max(numbers) < 2**64
 
 

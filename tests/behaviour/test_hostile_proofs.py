@@ -324,7 +324,7 @@ def test_refused_statements_of_operators_are_not_allowed_and_others_fail_verific
     assert type(refusal_of(ASSETS[name])) is expected
 
 
-@pytest.mark.parametrize("name", sorted(name for name, asset in ASSETS.items() if asset.door in ("publish", "quorum")))
+@for_each("name", sorted(name for name, asset in ASSETS.items() if asset.door in ("publish", "quorum")))
 def test_a_refusal_of_the_gate_carries_the_number_of_its_check(name: str) -> None:
     error = refusal_of(ASSETS[name])
     assert error.check in range(1, 13)
@@ -335,21 +335,22 @@ def test_every_code_has_a_check_to_take_out_or_a_reason_why_not() -> None:
     assert {asset.code for asset in ASSETS.values()} == {*REMOVALS, *STRUCTURAL}
 
 
-@pytest.mark.parametrize("code", sorted(REMOVALS))
-def test_without_its_check_the_asset_gets_through(code: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@for_each("code", sorted(REMOVALS))
+def test_without_its_check_the_asset_gets_through(code: str) -> None:
     # First the later checks are taken out, and the asset must still be refused, by this check and with this code.
     # Then the check itself is taken out, and the very same bytes must be accepted.
     removal = REMOVALS[code]
     asset = ASSETS[removal.asset]
     assert asset.code == code
-    for later in removal.also:
-        if later != _FIELDS:
-            monkeypatch.setattr(later, _nothing)
-    assert refusal_of(asset).reason == code
-    if _FIELDS in removal.also:
-        monkeypatch.setattr(_FIELDS, _lenient_fields)
-    monkeypatch.setattr(removal.check, removal.instead)
-    submit_asset(asset, asset.data)
+    with pytest.MonkeyPatch.context() as patch:
+        for later in removal.also:
+            if later != _FIELDS:
+                patch.setattr(later, _nothing)
+        assert refusal_of(asset).reason == code
+        if _FIELDS in removal.also:
+            patch.setattr(_FIELDS, _lenient_fields)
+        patch.setattr(removal.check, removal.instead)
+        submit_asset(asset, asset.data)
 
 
 def test_without_its_check_a_snapshot_of_64_bits_gets_through(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,9 +26,10 @@ def test_a_power_loss_takes_no_file_that_a_pointer_names_and_no_commit_that_was_
     assert {seed: found for seed, found in damage.items() if found} == {}
 
 
-def test_a_power_loss_after_any_single_file_call_leaves_the_catalog_whole(folder: Path) -> None:
+@pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.long)])
+def test_a_power_loss_after_any_single_file_call_leaves_the_catalog_whole(folder: Path, every: int) -> None:
     calls = record(folder, 2, "none", WORKER)
-    assert list(damage_after_each_call(calls, folder, 2, find_catalog_damage)) == []
+    assert list(damage_after_each_call(calls, folder, 2, find_catalog_damage, every=every)) == []
 
 
 def test_a_folder_that_a_dead_process_created_without_a_sync_is_synced_before_it_is_used(folder: Path) -> None:

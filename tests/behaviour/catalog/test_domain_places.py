@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from pvdm.lake.paths import parse_location
 from pvdm.ledger.record.tokens import Grant
 from pvdm.model.role import Role
 from tests.support.catalog.core import NOW_MS, OPERATOR, PRODUCER, RISK, SALES, Core, core_in, grant, request
+from tests.support.for_each import for_each
 from tests.support.lake.metadata import document_of
 
 SALES_OPERATOR = grant(Role.OPERATOR, "sales")
@@ -59,29 +61,32 @@ def reason_of(caught: pytest.ExceptionInfo[PvdmError]) -> str:
     return caught.value.reason
 
 
-@pytest.mark.parametrize("place", FOREIGN.values(), ids=FOREIGN)
+@pytest.fixture
+def with_table(core: Core) -> Core:
+    core.table(protected=False)
+    return core
+
+
+@for_each("place", FOREIGN.values(), ids=FOREIGN)
 def test_an_operator_cannot_place_a_table_in_another_domains_folder(core: Core, place: str) -> None:
     with pytest.raises(NotAllowedError) as caught:
         create(core, SALES_OPERATOR, format_place(core, place))
     assert reason_of(caught) in ("location_of_other_domain", "location_reserved")
 
 
-@pytest.mark.parametrize("place", FOREIGN.values(), ids=FOREIGN)
-def test_an_operator_cannot_move_a_table_into_another_domains_folder(core: Core, place: str) -> None:
-    core.table(protected=False)
-    move = [{"action": "set-location", "location": format_place(core, place)}]
+@for_each("place", FOREIGN.values(), ids=FOREIGN)
+def test_an_operator_cannot_move_a_table_into_another_domains_folder(with_table: Core, place: str) -> None:
+    move = [{"action": "set-location", "location": format_place(with_table, place)}]
     with pytest.raises(NotAllowedError) as caught:
-        core.commit("orders", move, by=SALES_OPERATOR)
+        with_table.commit("orders", move, by=SALES_OPERATOR)
     assert reason_of(caught) in ("location_of_other_domain", "location_reserved")
 
 
-@pytest.mark.parametrize("by", [SALES_OPERATOR, PRODUCER], ids=["operator", "producer"])
-@pytest.mark.parametrize("key", PATHS)
-@pytest.mark.parametrize("place", FOREIGN.values(), ids=FOREIGN)
-def test_no_property_sends_files_into_another_domains_folder(core: Core, place: str, key: str, by: Grant) -> None:
-    core.table(protected=False)
+@for_each(("place", "key", "by"), list(product(FOREIGN.values(), PATHS, (SALES_OPERATOR, PRODUCER))))
+def test_no_property_sends_files_into_another_domains_folder(with_table: Core, place: str, key: str, by: Grant) -> None:
+    updates = {key: format_place(with_table, place)}
     with pytest.raises(NotAllowedError) as caught:
-        core.commit("orders", [{"action": "set-properties", "updates": {key: format_place(core, place)}}], by=by)
+        with_table.commit("orders", [{"action": "set-properties", "updates": updates}], by=by)
     assert reason_of(caught) in ("location_of_other_domain", "location_reserved")
 
 

@@ -15,6 +15,7 @@ from pvdm.model.canonical_json import dump
 from pvdm.model.statements.proof import Isolation, Proof
 from pvdm.trust.verify import sign_statement
 from tests.behaviour.cli.support import AT, EXAMPLES, CommandResult, Run, bundle_envelopes, bundle_of
+from tests.support.for_each import for_each
 from tests.support.gate.hostile_assets import ASSETS, manifest
 from tools.proof_kit import (
     CORE,
@@ -130,7 +131,7 @@ def test_a_hostile_bundle_does_not_hold(pvdm: Run, asset: Any) -> None:
     assert (refused.code, refused.error) == (3, asset.code)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "asset", [each for each in manifest() if each.door == "publish" and not each.used], ids=lambda each: each.name
 )
 def test_showing_a_hostile_proof_never_ends_in_a_bug(pvdm: Run, asset: Any, tmp_path: Path) -> None:

@@ -219,12 +219,14 @@ def damage_after_loss(calls: list[Call], folder: Path, seed: int, find_damage: F
     return _lose_power(disk, folder, random, find_damage or find_ledger_damage)
 
 
-def damage_after_each_call(calls: list[Call], folder: Path, seed: int, find_damage: FindDamage) -> Iterator[str]:
-    """Cut the power after each call from the first acknowledgement on, and yield the damage."""
+def damage_after_each_call(
+    calls: list[Call], folder: Path, seed: int, find_damage: FindDamage, *, every: int = 1
+) -> Iterator[str]:
+    """Cut the power after each call (or every second, …) from the first acknowledgement on, and yield the damage."""
     disk = Disk(str(folder / "data"))
     for number, call in enumerate(calls):
         disk.apply(call)
-        if call.kind not in _NOT_TRIED_AFTER and disk.notes():
+        if number % every == 0 and call.kind not in _NOT_TRIED_AFTER and disk.notes():
             damage = _lose_power(disk, folder, Random(f"{seed} {number}"), find_damage)
             yield from (f"call {number}: {each}" for each in damage)
 

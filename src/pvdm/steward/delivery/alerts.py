@@ -15,8 +15,6 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any, Final
 
-import httpx
-
 from pvdm.ledger.record.outbox import OutboxEvent
 from pvdm.model.secret import Secret
 from pvdm.steward.config.alerts import CommandAlerts, WebhookAlerts
@@ -61,7 +59,7 @@ def _post(config: WebhookAlerts, secret: Secret, event: OutboxEvent) -> None:
         raise DeliveryError(f"the webhook did not answer within {config.timeout_seconds} seconds") from None
     except Exception as error:  # also trouble of this host: the event is complete, so it is never at fault
         raise DeliveryError(f"the webhook cannot be reached: {type(error).__name__}") from None
-    if not httpx.codes.is_success(status):
+    if not 200 <= status < 300:
         raise DeliveryError(f"the webhook answered with status {status}")
 
 
@@ -76,6 +74,8 @@ class _Loop(asyncio.SelectorEventLoop):
 
 async def _request_status(url: str, body: bytes, headers: Mapping[str, str]) -> int:
     """The status of the answer. Its body is not read, and a redirect is not followed."""
+    import httpx  # here, since it is slow to load, and only Stewards with a webhook need it
+
     async with (
         httpx.AsyncClient(timeout=None, trust_env=False) as client,  # noqa: S113 - the caller has a timeout
         client.stream("POST", url, content=body, headers=headers) as response,
