@@ -1,4 +1,4 @@
-"""Measures a backfill on Spark: a workload of 12 chunks, one chunk at a time and several at a time, in turn."""
+"""Measures a backfill on Spark: a workload of 12 chunks, in turn with one chunk and with several at a time."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 RATIO_MAX: Final = 0.8
-"""The bound for the time of a backfill with two chunks at a time, divided by that with one."""
+"""The bound for the ratio: the time with several chunks at a time, divided by the time with one."""
 SEED: Final = 20
 FIRST_DAY: Final = date(2026, 1, 1)
 
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """How much is done; the first repetition warms up and does not count."""
+    """The sizes of the benchmark. One more repetition comes first, to warm up; its times do not count."""
 
     chunks: int = 12
     rows_of_a_chunk: int = 170_000
@@ -47,21 +47,21 @@ TINY: Final = Sizes(chunks=3, rows_of_a_chunk=100, repetitions=1)
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Seconds of every repetition, by the number of chunks at a time; `stolen` is the share that others took."""
+    """Seconds of every repetition, by the number of chunks at a time, and the stolen share of processor time."""
 
     seconds: dict[int, list[float]]
     stolen: float | None
 
     @property
     def ratios(self) -> list[float]:
-        """The seconds with several chunks at a time, divided by those with one in the same repetition."""
+        """For each repetition: the seconds with several chunks at a time, divided by the seconds with one."""
         (_, one), (_, several) = sorted(self.seconds.items())
         return [several_at / one_at for one_at, several_at in zip(one, several, strict=True)]
 
 
 @contextlib.contextmanager
 def start(sizes: Sizes, folder: Path) -> Iterator[tuple[Shop, SparkSession]]:
-    """A Steward whose source has a file of random rows for each chunk, and a Spark session."""
+    """Start a Steward whose source has a file of random rows for each chunk, and a Spark session."""
     rng = np.random.default_rng(SEED)
     with shop_at(folder, rows=()) as shop:
         for number in range(sizes.chunks):
@@ -75,7 +75,7 @@ def start(sizes: Sizes, folder: Path) -> Iterator[tuple[Shop, SparkSession]]:
 
 
 def run(shop: Shop, spark: SparkSession, table: str, parallel: int) -> float:
-    """The seconds from the opening of the workload until all of its chunks are published."""
+    """Run a workload. Returns the seconds from its opening until all of its chunks are published."""
     target = shop.target(table, BY_DAY)
     begun = time.perf_counter()
     with Coordinator(shop.steward, spark, parallel=parallel) as coordinator:
@@ -87,7 +87,7 @@ def run(shop: Shop, spark: SparkSession, table: str, parallel: int) -> float:
 
 
 def measure(sizes: Sizes, folder: Path) -> Figures:
-    """Measure both numbers of chunks at a time in turn."""
+    """In each repetition, measure one chunk at a time and several; every second repetition begins with several."""
     taken: dict[int, list[float]] = {1: [], sizes.parallel: []}
     with start(sizes, folder) as (shop, spark):
         moment = Moment.now()
@@ -100,7 +100,7 @@ def measure(sizes: Sizes, folder: Path) -> Figures:
 
 
 def report(sizes: Sizes, out: Path) -> None:
-    """Measure, print and write the record."""
+    """Measure, print the figures, and write them to `out`."""
     require_writable(out)
     with tempfile.TemporaryDirectory(prefix="pvdm-bench-") as folder:
         figures = measure(sizes, Path(folder))
@@ -125,13 +125,15 @@ def report(sizes: Sizes, out: Path) -> None:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the benchmark as the command line says."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
-    parser.add_argument("--out", type=Path, default=Path("build/bench/backfill.json"), help="where the figures go")
-    parser.add_argument("--repetitions", type=int, default=Sizes().repetitions, help="runs with each number of chunks")
+    parser.add_argument("--out", type=Path, default=Path("build/bench/backfill.json"), help="file for the figures")
+    parser.add_argument("--repetitions", type=int, default=Sizes().repetitions, help="measured repetitions")
     parser.add_argument("--parallel", type=int, default=Sizes().parallel, help="chunks at a time")
-    parser.add_argument("--tiny", action="store_true", help="very small sizes, to test whether the benchmark runs")
+    parser.add_argument("--tiny", action="store_true", help="very small sizes, one repetition: a test")
     options = parser.parse_args(arguments)
-    wanted = replace(Sizes(), repetitions=options.repetitions, parallel=options.parallel)
-    report(TINY if options.tiny else wanted, options.out)
+    if options.parallel < 2:
+        parser.error("--parallel is at least 2: it is compared with one chunk at a time")
+    sizes = TINY if options.tiny else replace(Sizes(), repetitions=options.repetitions)
+    report(replace(sizes, parallel=options.parallel), options.out)
 
 
 if __name__ == "__main__":

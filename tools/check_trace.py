@@ -1,4 +1,4 @@
-"""Checks with TLC whether the run of a workload is a run of the TLA+ model; the steps are from a ledger's step log."""
+"""Checks with TLC whether a workload's steps in a ledger's step log are a run of the TLA+ model."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class _Translation:
     nonces: dict[str, str] = field(default_factory=dict)  # by attempt: the state of its newest nonce
 
     def steps(self, log: Sequence[Event]) -> Iterator[Step]:
-        """The steps in their order. The events of one transaction have the same time; nonces count as at its end."""
+        """The steps in order. A transaction's events have the same time; a step has the nonce at its end."""
         for _, group in itertools.groupby(log, key=lambda each: each.at_micros):
             transaction = list(group)
             for each in transaction:
@@ -100,7 +100,7 @@ class _Translation:
 
 
 def find_refused(tlc: Path, steps: Sequence[Step]) -> Step | None:
-    """The first step that no behaviour of the model makes; None if the model can make all of them."""
+    """The first step that no run of the model can make; None if the model can make all steps."""
     done = run_tlc(tlc, "RealRun", {"RealRun.tla": _module(steps), "RealRun.cfg": _config(steps)}, workers="1")
     if "Invariant StepsAreLeft is violated" in done.stdout:
         return None

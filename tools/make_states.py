@@ -31,7 +31,7 @@ verification, for example a Spark executor, exchanges for the keys ([`keys.md`](
 
 ABOUT = {
     "attempt": (
-        "An attempt is one try at a chunk, on its own branch. It begins when the ledger gets its row.\n\n"
+        "An attempt is one try at a chunk, on its own or an adopted branch. It begins when the ledger gets its row.\n\n"
         "An override concerns two attempts. The first attempt ends with a FAIL, which the override names. The second\n"
         "attempt stages the same files again, and its verdict is FAIL too. The override waives this second FAIL\n"
         "([`gate.md`](gate.md#5-break-glass))."

@@ -41,7 +41,7 @@ def repeat_write(_spark: object, chunk: Chunk) -> pa.Table:
 
 
 def slow_once(_spark: object, chunk: Chunk) -> pa.Table:
-    """Take longer than a segment has, at the first call for the region `south`."""
+    """At the first call for the region `south`, take longer than a segment may take."""
     marker = Path("south-was-slow")
     if chunk.chunk_id == "region=south" and not marker.exists():
         marker.touch()

@@ -27,8 +27,8 @@ FIELDS: Any = {"order_id": pa.int64(), "day": pa.date32(), "region": pa.string()
 COLUMNS = pa.schema(FIELDS)
 
 
-def delivered_orders() -> pa.Table:
-    """Orders of three days and three regions. Six orders of a day have a customer whose name is not ASCII."""
+def make_orders() -> pa.Table:
+    """Make orders of three days and three regions. On each day, six customers have a name that is not ASCII."""
     rows: list[tuple[object, ...]] = []
     for day in DAYS:
         for region in REGIONS:
@@ -39,39 +39,39 @@ def delivered_orders() -> pa.Table:
 
 
 def run(words: str) -> None:
-    """Run a command of `pvdm`, and show it with its output and its exit code."""
+    """Run a command of `pvdm`. Prints the command, its output and its exit code."""
     print(f"$ pvdm {words}", flush=True)
     print(f"exit code {pvdm_command(shlex.split(words))}")
 
 
-def play(steward: DevelopmentSteward) -> None:
+def run_example(steward: DevelopmentSteward) -> None:
     """Run the four parts of the example, one after the other."""
 
-    def show_consumer() -> None:
+    def show_visible_orders() -> None:
         print(f"consumers of curated.orders see {steward.read('curated.orders').num_rows:,} orders\n", flush=True)
 
     first, second, third = DAYS
     print("1. Clean run. The digests of intended and written rows are equal, and the day is published.")
     run(f"run curated.orders --workload-id orders-{first} --param day={first} --small --job jobs:backfill")
-    show_consumer()
+    show_visible_orders()
 
     print("2. Silent drop. A swallowed exception drops six rows, and the job ends without an error.")
     run(f"run curated.orders --workload-id orders-{second} --param day={second} --small --job jobs:swallow_errors")
     run(f"status --workload-id orders-{second}")
-    show_consumer()
+    show_visible_orders()
 
     print("3. Retry duplicate. A scheduler starts a run again that had ended; then a job writes a chunk twice.")
     run(f"run curated.orders --workload-id orders-{first} --param day={first} --small --job jobs:backfill")
     run(f"repair orders-{second} --reason 'the exception is handled' --small --job jobs:repeat_write")
-    show_consumer()
+    show_visible_orders()
     run(f"repair orders-{second} --reason 'the step writes once' --small --job jobs:backfill")
-    show_consumer()
+    show_visible_orders()
 
     print("4. Container clock. A segment stops near its limit and rolls back; the next segment does the rest.")
     clocks = "--segment-timeout 40s --rollback-threshold 10s"
     run(f"run curated.orders --workload-id orders-{third} --param day={third} --small --job jobs:slow_once {clocks}")
     run(f"status --workload-id orders-{third}")
-    show_consumer()
+    show_visible_orders()
 
 
 def main(folder: Path) -> None:
@@ -80,11 +80,11 @@ def main(folder: Path) -> None:
     with pvdm.Steward.development(folder / "steward") as steward:
         steward.create_table("raw.orders", COLUMNS, partition_by=["region"])
         steward.create_table("curated.orders", COLUMNS, partition_by=["day"])
-        steward.append("raw.orders", delivered_orders())
+        steward.append("raw.orders", make_orders())
         steward.protect(HERE / "orders.yaml")
         os.environ |= {"PVDM_URL": steward.url, "PVDM_TOKEN": steward.token_for(Role.PRODUCER).text}
-        os.chdir(folder)  # `slow_once` writes a file there
-        play(steward)
+        os.chdir(folder)  # `slow_once` writes its marker file to the current folder
+        run_example(steward)
 
 
 if __name__ == "__main__":

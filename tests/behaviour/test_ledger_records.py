@@ -1,4 +1,4 @@
-"""The ledger's records: events, proofs, receipts, log, tokens and restores; the database refuses to rewrite them."""
+"""The ledger's records: events, proofs, receipts, log, tokens and restores; which changes the database refuses."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ PROOF = ProofRecord(hex64("proof"), "", nonce_of(1, 1), Outcome.PASS, "notary-1"
 
 @pytest.fixture
 def unit(scratch: Unit) -> Unit:
-    """A writing unit with one workload of chunks a and b; nothing of it is committed."""
+    """A unit for writing, with one workload of the chunks a and b. It is rolled back after the test."""
     open_workload(scratch)
     return scratch
 
@@ -125,7 +125,7 @@ def fill_every_table(unit: Unit) -> None:
 
 
 def put_verified_and_disposal(unit: Unit, nonce: str, attempt_id: str) -> None:
-    """Write what was verified under a nonce, and how the attempt's files were disposed of."""
+    """Write a verified record, the attempt's disposal, and a removal of its files from quarantine."""
     verified.put(unit, VerifiedRecord(nonce, attempt_id, hex64("core"), "file:///m.avro", hex64("m"), 1, 3))
     disposals.put_disposal(unit, DisposalRecord(attempt_id, DisposalOutcome.PUBLISHED, 2, 1, ""))
     disposals.begin_removal(unit, Removal(attempt_id, "1" * 32, "operator-tom", "90 days are over", 2, 70, done=False))
@@ -167,7 +167,7 @@ def put_approvals(unit: Unit) -> None:
 
 
 def fill_catalog(unit: Unit) -> None:
-    """Write a namespace, a table that is changed, protected and dropped, a view, and an idempotent request."""
+    """Write rows to the catalog's tables and to the outbox. A table is created, changed, protected and dropped."""
     namespace = namespaces.create(unit, ("sales",), domain="sales", properties={"owner": "ruth"})
     namespaces.protect(unit, namespace, hex64("contract"))
     pointer = Pointer("file:///metadata/1.json", hex64("one"))
@@ -211,7 +211,7 @@ def test_every_row_can_be_rebuilt_from_the_events(filled: Unit, table: Table) ->
     rebuilt: dict[str, Any] = {}
     for event in events.page(filled):
         if event.subject == table.name:
-            assert event.old == rebuilt.get(event.row_key), "an event's old row is the new row of the event before"
+            assert event.old == rebuilt.get(event.row_key), "an event's old row must be the last event's new row"
             rebuilt[event.row_key] = event.new
     assert rebuilt
     assert rebuilt == stored_rows(filled, table)
@@ -226,7 +226,7 @@ def test_an_update_by_hand_leaves_the_old_row_in_the_events(unit: Unit) -> None:
 
 
 @for_each("table", metadata.sorted_tables, ids=lambda table: table.name)
-def test_no_row_can_be_deleted_except_answers_to_requests_plans_in_the_making_and_sent_events(
+def test_only_responses_to_requests_unfinished_plans_and_outbox_events_can_be_deleted(
     filled: Unit, table: Table
 ) -> None:
     with filled.dry_run():
@@ -267,7 +267,7 @@ def test_an_event_cannot_be_replaced_under_its_id(unit: Unit) -> None:
         unit.execute(text(f"{verb} events {columns}{override} VALUES ({first}, 1, 'x', 'x', 'x'){tail}"))
 
 
-def test_code_cannot_write_events_of_the_databases_kinds(unit: Unit) -> None:
+def test_code_cannot_write_an_event_of_a_kind_that_only_triggers_write(unit: Unit) -> None:
     with pytest.raises(InputError) as caught:
         events.note(unit, "update", "workloads", "orders-1", {})
     assert caught.value.reason == "event_kind_reserved"
@@ -289,13 +289,13 @@ def test_a_proof_comes_back_as_it_was_stored(unit: Unit) -> None:
     assert (proofs.get(unit, record.proof_id), proofs.get_envelope(unit, record.proof_id)) == (record, b"envelope")
 
 
-def test_storing_the_same_proof_again_is_no_change(unit: Unit) -> None:
+def test_storing_the_same_proof_again_changes_nothing(unit: Unit) -> None:
     record = put_proof(unit)
     proofs.put(unit, record, b"envelope", log_index=0)
     assert proofs.list_by_attempt(unit, record.attempt_id) == [record]
 
 
-def test_another_envelope_under_the_same_id_is_refused(unit: Unit) -> None:
+def test_another_envelope_under_the_same_proof_id_is_refused(unit: Unit) -> None:
     record = put_proof(unit)
     with pytest.raises(ConflictError) as caught:
         proofs.put(unit, record, b"other", log_index=0)
@@ -324,7 +324,7 @@ def test_a_statement_that_is_not_in_the_log_is_refused(ledger: Ledger) -> None:
     assert caught.value.reason == "ledger_constraint"
 
 
-def test_statements_of_a_kind_come_in_the_logs_order(unit: Unit) -> None:
+def test_statements_of_a_kind_are_listed_in_the_order_of_the_log(unit: Unit) -> None:
     for name in ("x", "y"):
         statements.put(unit, StatementKind.BREAK_GLASS, hex64(name), name.encode(), log_index=append_entry(unit))
     assert [found.envelope for found in statements.list_by_kind(unit, StatementKind.BREAK_GLASS)] == [b"x", b"y"]
@@ -344,8 +344,8 @@ def test_a_receipt_is_found_by_its_snapshot(unit: Unit) -> None:
     assert (statements.get(unit, found.receipt_id).envelope, receipts_of(unit, "orders-1")) == (b"receipt", [found])
 
 
-def test_lost_claims_are_listed_by_domain_and_those_that_block_claims_first(unit: Unit) -> None:
-    fill_every_table(unit)  # it has a released claim, on a dropped table
+def test_lost_claims_are_listed_by_domain_with_unreleased_ones_first(unit: Unit) -> None:
+    fill_every_table(unit)  # also writes a lost claim that is released, on a dropped table
     ids = [hex64(name) for name in ("one", "two")]
     for statement_id in ids:
         statements.put(unit, StatementKind.RECEIPT, statement_id, b"x", log_index=append_entry(unit))
@@ -365,7 +365,7 @@ def test_lost_claims_are_listed_by_domain_and_those_that_block_claims_first(unit
     assert restores.list_released(unit, target=row.table_uuid) == [ids[0]]
 
 
-def test_a_log_in_the_ledger_equals_one_in_memory(unit: Unit) -> None:
+def test_a_log_in_the_ledger_has_the_same_checkpoint_and_proofs_as_a_log_in_memory(unit: Unit) -> None:
     storage: LogStorage = LedgerLog(unit)
     _, reference = filled_log(300)
     log = Log(storage, origin=ORIGIN, signer=SIGNER)

@@ -1,4 +1,4 @@
-"""`examples/worked_example`: docs/worked-example.md shows its output, and the Steward's records say the same."""
+"""docs/worked-example.md shows the output of `examples/worked_example`, and the Steward's records agree with it."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ DIFFERS_BY_RUN = re.compile(
 FIRST, SECOND, THIRD = (f"orders-2026-11-{day}" for day in (13, 14, 15))
 
 
-def shown_part(output: str) -> str:
-    """The output as the page shows it: without progress, and without what differs from run to run."""
+def to_page_text(output: str) -> str:
+    """The output as the page shows it: without progress, and with `…` for what differs from run to run."""
     lines = (line for line in output.splitlines(keepends=True) if not line.startswith("["))
     return DIFFERS_BY_RUN.sub("…", "".join(lines))
 
 
 @dataclass(slots=True)
-class Ran:
+class ExampleRun:
     output: str
     steward: DevelopmentSteward
 
@@ -49,8 +49,8 @@ class Ran:
 
 
 @pytest.fixture(scope="module")
-def ran(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ran]:
-    """The example in a process of its own, as readers run it; then its Steward again."""
+def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ExampleRun]:
+    """Run the example in a separate process, as readers do; then open its Steward again."""
     folder = tmp_path_factory.mktemp("example")
     done = subprocess.run(
         [sys.executable, str(ROOT / "examples" / "worked_example" / "run.py"), str(folder)],
@@ -63,39 +63,39 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ran]:
     )
     assert done.returncode == 0, done.stdout
     with pvdm.Steward.development(folder / "steward") as steward:
-        yield Ran(done.stdout, steward)
+        yield ExampleRun(done.stdout, steward)
 
 
-def test_the_page_shows_what_the_example_prints(ran: Ran) -> None:
+def test_the_page_shows_what_the_example_prints(run: ExampleRun) -> None:
     block = BLOCK.search((ROOT / "docs" / "worked-example.md").read_text("utf-8"))
     assert block is not None
     command, _, shown = block[1].partition("\n")
     assert command == "$ python examples/worked_example/run.py"
-    assert shown_part(ran.output) == shown
+    assert to_page_text(run.output) == shown
 
 
-def test_each_command_ends_with_the_exit_code_of_its_outcome(ran: Ran) -> None:
-    commands = re.findall(r"^\$ pvdm (\w+).*?^exit code (\d)$", ran.output, re.MULTILINE | re.DOTALL)
+def test_each_command_ends_with_the_exit_code_of_its_outcome(run: ExampleRun) -> None:
+    commands = re.findall(r"^\$ pvdm (\w+).*?^exit code (\d)$", run.output, re.MULTILINE | re.DOTALL)
     ends = [(name, code) for name, code in commands if name != "status"]
     assert ends == [("run", "0"), ("run", "3"), ("run", "0"), ("repair", "3"), ("repair", "0"), ("run", "0")]
-    assert ran.output.count("notice: segment 1 ended") == ran.output.count("notice: segment ") == 1
+    assert run.output.count("notice: segment 1 ended") == run.output.count("notice: segment ") == 1
 
 
-def test_no_chunk_is_staged_again_after_it_was_handed_in(ran: Ran) -> None:
+def test_only_chunks_that_failed_or_were_rolled_back_have_a_second_attempt(run: ExampleRun) -> None:
     once = ["COMMITTED"]
     clean = dict.fromkeys(("region=north", "region=south", "region=west"), once)
-    assert ran.states(FIRST) == clean
-    assert ran.states(SECOND) == clean | {
+    assert run.states(FIRST) == clean
+    assert run.states(SECOND) == clean | {
         "region=north": ["VERIFICATION_FAILED", "COMMITTED"],  # the six dropped rows
         "region=south": ["VERIFICATION_FAILED", "COMMITTED"],  # the chunk that was written twice
     }
-    assert ran.states(THIRD) == clean | {"region=south": ["ROLLED_BACK", "COMMITTED"]}
+    assert run.states(THIRD) == clean | {"region=south": ["ROLLED_BACK", "COMMITTED"]}
 
 
-def test_each_order_is_published_once_and_no_snapshot_shows_a_part_of_a_day(ran: Ran) -> None:
-    orders = ran.steward.read("curated.orders")
-    assert orders.sort_by("order_id").equals(ran.steward.read("raw.orders").sort_by("order_id"))
-    with ran.steward.as_role(Role.CONSUMER) as consumer:
+def test_each_order_is_published_once_and_no_snapshot_shows_a_part_of_a_day(run: ExampleRun) -> None:
+    orders = run.steward.read("curated.orders")
+    assert orders.sort_by("order_id").equals(run.steward.read("raw.orders").sort_by("order_id"))
+    with run.steward.as_role(Role.CONSUMER) as consumer:
         metadata = TableMetadata.from_json(TableClient(consumer, ("curated",), "orders").load())
     snapshots = sorted(metadata.snapshots, key=lambda each: each.sequence_number)
-    assert [ran.steward.read("curated.orders", each.snapshot_id).num_rows for each in snapshots] == [900, 1_800, 2_700]
+    assert [run.steward.read("curated.orders", each.snapshot_id).num_rows for each in snapshots] == [900, 1_800, 2_700]

@@ -1,4 +1,4 @@
-"""SIGKILL of the owner of each fault point at this point: afterwards nothing is lost, doubled, unproved or left.
+"""Kills the owner of each fault point at this point. Afterwards all conditions of `conditions.py` must hold.
 
 `make test-kill` runs this module alone. The figures are in build/kill.json.
 """
@@ -38,7 +38,7 @@ SEAL_POINTS = ("lake.seal.after_policy",)
 UPSTREAM_POINTS = tuple(name for name in POINTS if name.startswith("upstream."))
 OTHERS = {*NEW_EPOCH_POINTS, *OVERRIDE_POINTS, *PRODUCER_POINTS, *RESTORE_POINTS, *SEAL_POINTS, *UPSTREAM_POINTS}
 STEWARD_POINTS = tuple(name for name in POINTS if name not in OTHERS)
-LAST_DAY = "2026-10-30"  # of the source; no kill has it
+LAST_DAY = "2026-10-30"  # the last day of the source; no workload of a kill has this day
 UPSTREAM_TABLE, SEALED_TABLE = "there.orders", "sales.sealed"
 UPSTREAM = """
 [[catalog.upstreams]]
@@ -50,13 +50,13 @@ places = ["{folder}"]
 uri = "{url}/catalog"
 token_file = "{token}"
 """
-# A point that the Steward reaches only after a crash at another one.
+# For points that the Steward reaches only after a crash: where it has to crash first.
 EARLIER_POINTS = {"upstream.before_fence": ("upstream.after_announce",)}
 
 
 @pytest.fixture(scope="module")
 def walk(s3_server: S3Server) -> Iterator[Walk]:
-    """The walk in a world with an upstream, which is the catalog of another Steward, and with an object store."""
+    """A walk in a world with an object store, and with an upstream: the catalog of another Steward."""
     with memory_folder() as folder, shop_at(folder) as upstream, pytest.MonkeyPatch.context() as patch:
         upstream.make("sales.orders")
         token = folder / "upstream.token"
@@ -122,7 +122,7 @@ def test_a_restore_killed_at_its_points_leaves_nothing_wrong(walk: Walk) -> None
     assert kill_restore(walk, ("steward.restore.after_refill", "steward.restore.after_epoch")) == []
 
 
-def test_a_restore_that_gives_up_entries_killed_at_its_points_leaves_nothing_wrong(walk: Walk) -> None:
+def test_a_restore_that_accepts_lost_entries_killed_at_its_points_leaves_nothing_wrong(walk: Walk) -> None:
     points = ("steward.restore.before_swap", "steward.restore.after_keep")
     assert kill_restore_that_gives_up_entries(walk, points) == []
 
@@ -131,20 +131,20 @@ def test_pyiceberg_reads_the_intended_rows(walk: Walk) -> None:
     walk.finish(walk.next_work(STEWARDS_TABLE), [])
     token = walk.world.token("consumer").read_text().strip()
     catalog = RestCatalog("lake", uri=f"{walk.world.url}/catalog", token=token)
-    for table in {PRODUCERS_TABLE, STEWARDS_TABLE} & walk.intended.keys():  # the files of the others are elsewhere
+    for table in {PRODUCERS_TABLE, STEWARDS_TABLE} & walk.intended.keys():  # not at the upstream or on S3
         rows = catalog.load_table(table).scan().to_arrow().to_pylist()
         seen = Counter((row["id"], row["day"].isoformat(), row["town"]) for row in rows)
         assert seen == Counter(walk.intended[table])
 
 
-def test_each_condition_is_noticed_when_it_does_not_hold(walk: Walk) -> None:
+def test_a_wrong_row_and_a_leftover_file_branch_or_nonce_are_reported(walk: Walk) -> None:
     world = walk.world
     work = walk.next_work(STEWARDS_TABLE)
     walk.finish(work, [])
     rows = walk.intended[work.table]
     assert find_violations(world, {work.table: rows}) == []
-    missing, often = find_violations(world, {work.table: [*rows[1:], (-1, work.day, "Ulm")]})
-    assert (missing, often) == (
+    missing, doubled = find_violations(world, {work.table: [*rows[1:], (-1, work.day, "Ulm")]})
+    assert (missing, doubled) == (
         f"{work.table} lacks the row {(-1, work.day, 'Ulm')}",
         f"{work.table} has the row {rows[0]} 1 times",
     )
@@ -163,7 +163,7 @@ def test_each_condition_is_noticed_when_it_does_not_hold(walk: Walk) -> None:
     assert await_conditions(world, {work.table: rows}, seconds=SETTLE_SECONDS) == []
 
 
-def test_a_visible_snapshot_without_a_pass_proof_is_noticed(walk: Walk) -> None:
+def test_a_visible_snapshot_without_a_pass_proof_or_receipt_is_reported(walk: Walk) -> None:
     world, work = walk.world, walk.next_work(STEWARDS_TABLE)
     walk.finish(work, [])
     metadata, copy = world.metadata(work.table), back_up(world)
@@ -181,7 +181,7 @@ def test_a_visible_snapshot_without_a_pass_proof_is_noticed(walk: Walk) -> None:
 
 
 def test_every_point_was_walked_and_no_kill_violated_a_condition(walk: Walk) -> None:
-    """Looks at the kills of the tests above, and so fails if it runs alone."""
+    """Needs the kills of the tests above. This test fails if it runs alone."""
     summary = walk.summary()
     assert (summary["not_walked"], summary["violations"]) == ([], 0)
     assert await_conditions(walk.world, walk.intended, seconds=SETTLE_SECONDS) == []

@@ -1,4 +1,4 @@
-"""Spark segments that are killed at random times write each chunk once. The printed seed repeats the times."""
+"""A workload whose Spark segments are killed at random times publishes each chunk once. A seed repeats the times."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ SEED_VARIABLE = "PVDM_SEGMENT_KILLS_SEED"
 TABLE, WORKLOAD = "sales.killed", "killed-1"
 ROWS_PER_DAY = 200
 SUPERVISOR_SHARE = 0.25
-"""Of the kills after the first one, how many hit the supervisor; the others hit the segment."""
+"""The share of kills that hit the supervisor, after the first killed segment. All others hit the segment."""
 STAGING_SHARE = 0.75
-"""Of the kills, how many come after a chunk has begun to be staged; the others may hit the start of Spark."""
+"""The share of kills that wait until the staging of a chunk begins. All others may hit the start of Spark."""
 RUNS_MAX = 15
 CONF = (
     "spark.ui.enabled=false",
@@ -42,11 +42,11 @@ CONF = (
 
 @dataclass(slots=True)
 class Killer:
-    """Runs the command again and again until all is published, and kills its processes at random times."""
+    """Repeats `pvdm run` until every chunk is published, and kills its processes at random times."""
 
     shop: Shop
     random: Random
-    kills: int
+    kills: int  # how many kills are left
     segment_timeout: str
     killed: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     runs: int = 0
@@ -58,7 +58,7 @@ class Killer:
                 self._kill_until_end(process)
             if process.returncode == 0:
                 return
-            # 4: a crash loop, or the segment of a supervisor that was killed has not ended yet
+            # Exit code 4: a crash loop, or the segment of a killed supervisor still has the lease.
             assert process.returncode in (4, -signal.SIGKILL), self.log.read_text("utf-8")[-3000:]
             time.sleep(3)
         raise AssertionError(f"not published after {RUNS_MAX} runs: {self.log.read_text('utf-8')[-3000:]}")
@@ -86,16 +86,16 @@ class Killer:
             return subprocess.Popen(command, cwd=self.shop.folder, env=env, stdout=log, stderr=log)
 
     def _kill_until_end(self, process: subprocess.Popen[bytes]) -> None:
-        """Kill processes at random times after their start, or after the first chunk that is staged since."""
+        """Until the command ends, kill processes: each after a random time, which may begin with the next chunk."""
         while process.poll() is None:
             seconds = self.random.uniform(0, 12)
             hits_supervisor = self.killed["segments"] > 0 and self.random.random() < SUPERVISOR_SHARE
             staged = self._count_staged() if self.random.random() < STAGING_SHARE else -1
-            ends: float | None = None
-            while process.poll() is None and (not self.kills or ends is None or time.monotonic() < ends):
+            kill_at: float | None = None
+            while process.poll() is None and (not self.kills or kill_at is None or time.monotonic() < kill_at):
                 time.sleep(0.1)
-                if ends is None and self._count_staged() > staged:
-                    ends = time.monotonic() + seconds
+                if kill_at is None and self._count_staged() > staged:
+                    kill_at = time.monotonic() + seconds
             victims = [process.pid] if hits_supervisor else list(segments_of(process.pid))
             if process.poll() is None and victims:
                 os.kill(victims[0], signal.SIGKILL)
@@ -103,12 +103,12 @@ class Killer:
                 self.kills -= 1
 
     def _count_staged(self) -> int:
-        """How many attempts were begun, by the progress that the command prints."""
+        """Count the attempts whose staging has begun, by the progress that the command prints."""
         return self.log.read_bytes().count(b": staging")
 
 
 def segments_of(supervisor: int) -> Iterator[int]:
-    """The segment of the supervisor that runs now, if there is one."""
+    """The process of the supervisor's running segment, if a segment runs."""
     return (each for each in descendants_of(supervisor) if b"spawn_main" in command_of(each))
 
 
@@ -120,13 +120,13 @@ def rows_of(days: int) -> list[Row]:
     ]
 
 
-@pytest.mark.usefixtures("spark")  # where Spark cannot start, this test cannot either
+@pytest.mark.usefixtures("spark")  # skips the test where Spark cannot start
 @pytest.mark.parametrize(
     # On a busy machine a Spark driver may need half a minute for its first chunk, so the short test has more time.
     ("days", "kills", "segment_timeout"),
     [(6, 1, "90s"), pytest.param(24, 10, "30s", marks=pytest.mark.long)],
 )
-def test_each_chunk_is_written_once(
+def test_each_chunk_is_published_once_after_kills_at_random_times(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], days: int, kills: int, segment_timeout: str
 ) -> None:
     seed = int(os.environ.get(SEED_VARIABLE) or SystemRandom().randrange(2**32))
@@ -148,9 +148,9 @@ def test_each_chunk_is_written_once(
 
 
 def require_one_attempt_for_each_chunk(shop: Shop, days: int) -> int:
-    """Require that the published files of each chunk are those of one attempt; returns how many attempts there were.
+    """Require that the published files of each chunk are from one attempt. Returns the number of all attempts.
 
-    The paths in the table's manifests name the attempts.
+    The path of a published file contains the id of its attempt.
     """
     with shop.client() as client:
         attempts = client.workload(WORKLOAD, limit=500, look_up_source=False).attempts

@@ -1,4 +1,4 @@
-"""The Airflow operator under Airflow itself, which is installed into an environment of its own."""
+"""The Airflow operator in a real Airflow, which is installed into a separate environment."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HOME = ROOT / "build" / "airflow"
 # Airflow does not work with the newer Pydantic that this project is tested with.
 AIRFLOW = ("apache-airflow-core==3.3.2", "apache-airflow-task-sdk==1.3.2", "pydantic==2.12.5")
 
-# A DAG of one task. Its job hangs at its first call, so that the first try comes to the end of its segment.
+# A DAG of one task. The job `slow_at_first` hangs at its first call, so the segment of the first try times out.
 DAG = """
 import json, sys
 from datetime import timedelta
@@ -45,8 +45,6 @@ def rows():
     ids, days, towns = zip(*json.loads(pathlib.Path("rows.json").read_text()))
     days = pa.array([datetime.date.fromisoformat(day) for day in days], pa.date32())
     return pa.table({"id": pa.array(ids, pa.int64()), "day": days, "town": pa.array(towns, pa.string())})
-def honest(_spark, _chunk):
-    return rows()
 def slow_at_first(_spark, _chunk):
     called = pathlib.Path("called")
     if not called.exists():
@@ -60,19 +58,19 @@ def wrong(_spark, _chunk):
 
 @pytest.fixture(scope="module")
 def airflow() -> Path:
-    """The Python of an environment with Airflow, and with the packages of this one behind it."""
+    """The Python of an environment with Airflow, which can also import the packages of this environment."""
     python = HOME / "bin" / "python"
     if not (HOME / "ready").exists():
         subprocess.run([sys.executable, "-m", "venv", HOME], check=True)
         subprocess.run([python, "-m", "pip", "install", "-q", *AIRFLOW], check=True)
         packages = sysconfig.get_paths()["purelib"]
-        here = subprocess.run(
+        target = subprocess.run(
             [python, "-c", "import sysconfig; print(sysconfig.get_paths()['purelib'])"],
             check=True,
             capture_output=True,
             text=True,
         ).stdout.strip()
-        (Path(here) / "pvdm_under_test.pth").write_text(f"{ROOT / 'src'}\n{packages}\n", "utf-8")
+        (Path(target) / "pvdm_under_test.pth").write_text(f"{ROOT / 'src'}\n{packages}\n", "utf-8")
         (HOME / "ready").touch()
     return python
 
@@ -84,7 +82,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
 
 
 def run_dag(shop: Shop, airflow: Path, folder: Path, table: str, job: str) -> tuple[dict[str, object], str]:
-    """The end of the DAG's run, and what Airflow printed."""
+    """Protect a new table, and run the DAG for it. Returns state and number of tries, and what Airflow printed."""
     shop.make(table)
     shop.protect(contract(table))
     token_file = folder / "token"
@@ -121,9 +119,7 @@ def run_dag(shop: Shop, airflow: Path, folder: Path, table: str, job: str) -> tu
     return result, ran.stdout + ran.stderr
 
 
-def test_a_task_whose_try_comes_to_its_segments_end_continues_in_the_next_try(
-    shop: Shop, airflow: Path, tmp_path: Path
-) -> None:
+def test_a_task_whose_segment_times_out_is_finished_by_the_next_try(shop: Shop, airflow: Path, tmp_path: Path) -> None:
     result, output = run_dag(shop, airflow, tmp_path, "sales.flow", "slow_at_first")
     assert result == {"state": "success", "tries": 2}, output
     assert shop.visible_rows("sales.flow") == sorted(ROWS, key=repr)

@@ -1,4 +1,4 @@
-"""The full product on Spark: SIGKILL of a Spark driver at each fault point that it passes, then the workload again."""
+"""Kills a Spark driver at each fault point that it passes, and then runs its workload again."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.spark.session import spark
 __all__ = ["spark"]
 pytest.importorskip("pvdm_kernel")
 pytestmark = pytest.mark.long
-# Spark's own code writes the files and commits them. A run that succeeds aborts nothing, and publishes no other branch.
+# Last words of points that no driver passes: of Spark's own writes and commits, failed staging, and `pvdm publish`.
 OTHERS = {"abort", "commit", "file", "publish", "remove", "sync", "temp"}
 SPARK_POINTS = tuple(name for name in PRODUCER_POINTS if name.rpartition("_")[2] not in OTHERS)
 

@@ -1,4 +1,4 @@
-"""The TLA+ model of publication, checked with TLC (spec/model/README.md)."""
+"""Checks the TLA+ model of publication with TLC (spec/model/README.md)."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def test_no_invariant_is_violated(tlc: Path) -> None:
 
 
 @pytest.mark.parametrize("guard", list_guards())
-def test_every_guard_is_needed(tlc: Path, guard: str) -> None:
+def test_without_a_guard_an_invariant_is_violated(tlc: Path, guard: str) -> None:
     assert check(tlc, Size(), guard).violated is not None
 
 
-def test_every_guard_is_in_the_table_of_the_page() -> None:
+def test_the_models_page_names_every_guard() -> None:
     page = (Path(__file__).parents[2] / "spec" / "model" / "README.md").read_text("utf-8")
     assert [guard for guard in list_guards() if f"`{guard}`" not in page] == []

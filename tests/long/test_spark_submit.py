@@ -1,4 +1,4 @@
-"""Segments as plain spark-submit jobs, one chunk each, as docs/schedulers.md shows them."""
+"""Runs segments of one chunk each as plain spark-submit jobs, as docs/schedulers.md shows."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
         yield made
 
 
-def test_each_application_stages_one_chunk_until_all_are_published(shop: Shop, tmp_path: Path) -> None:
+def test_applications_that_stage_one_chunk_each_publish_every_chunk(shop: Shop, tmp_path: Path) -> None:
     table = "sales.submitted"
     shop.make(table)
     shop.protect(contract(table, BY_DAY))

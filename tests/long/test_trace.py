@@ -1,4 +1,4 @@
-"""Real runs are runs of the TLA+ model, and wrong ones are not: TLC follows the step log (spec/model/README.md)."""
+"""TLC accepts the step log of a real run as a run of the TLA+ model, and refuses falsified steps (spec/model)."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def run_in_two_segments(shop: Shop, table: str) -> None:
     assert outcomes == ["SEGMENT_ENDED", "COMMITTED"]
 
 
-def run_taken_over(shop: Shop, table: str) -> None:
+def run_with_takeover(shop: Shop, table: str) -> None:
     begun, taken_over, outcomes = threading.Event(), threading.Event(), []
 
     def build_slowly(_spark: object, chunk: Chunk) -> pa.Table:
@@ -95,7 +95,7 @@ def run_taken_over(shop: Shop, table: str) -> None:
         (run_clean, "workload"),
         (run_and_repair, "chunk"),
         (run_in_two_segments, "chunk"),
-        (run_taken_over, "chunk"),
+        (run_with_takeover, "chunk"),
     ],
 )
 def test_a_real_run_is_a_run_of_the_model(
@@ -117,35 +117,35 @@ def test_a_run_whose_processes_were_killed_is_a_run_of_the_model(shop: Shop, tlc
     assert find_refused(tlc, steps) is None
 
 
-def without_proof(steps: Sequence[Step]) -> list[Step]:
-    """The first publication has no proof."""
+def remove_proof(steps: Sequence[Step]) -> list[Step]:
+    """Remove the proof of the first publication, and the end of its verification."""
     published = next(each.facts["attempt"] for each in steps if each.action == "Swap")
     proving = ("Prove", "EndVerification")
     return [each for each in steps if each.action not in proving or each.facts["attempt"] != published]
 
 
-def with_fail(steps: Sequence[Step]) -> list[Step]:
-    """The first publication has a FAIL proof."""
+def turn_proof_into_fail(steps: Sequence[Step]) -> list[Step]:
+    """Give the first proof the verdict FAIL."""
     at = next(at for at, each in enumerate(steps) if each.action == "Prove")
     return [*steps[:at], replace(steps[at], facts={**steps[at].facts, "proof": "FAIL"}), *steps[at + 1 :]]
 
 
-def published_twice(steps: Sequence[Step]) -> list[Step]:
-    """The last publication happens again."""
+def repeat_publication(steps: Sequence[Step]) -> list[Step]:
+    """Repeat the last publication at the end."""
     return [*steps, next(each for each in reversed(steps) if each.action == "Swap")]
 
 
-def handed_in_when_fenced(steps: Sequence[Step]) -> list[Step]:
-    """The first runner hands its attempt in after another runner has taken its lease."""
+def hand_in_without_lease(steps: Sequence[Step]) -> list[Step]:
+    """The first run hands its attempt in after another run has taken the lease; all later steps are removed."""
     at = next(at for at, each in enumerate(steps) if each.action == "Abort")
     return [*steps[:at], Step("HandIn", {"attempt": 1, "state": "VERIFYING", "nonce": "RESERVED"})]
 
 
 @pytest.fixture(scope="module")
-def taken_over(shop: Shop) -> list[Step]:
+def takeover_steps(shop: Shop) -> list[Step]:
     """The steps of a run that another run has taken over."""
     table = shop.target("falsified")
-    run_taken_over(shop, table)
+    run_with_takeover(shop, table)
     return steps_of(shop, table)
 
 
@@ -153,14 +153,14 @@ def taken_over(shop: Shop) -> list[Step]:
     ("falsify", "refused"),
     [
         (list, None),
-        (without_proof, "Swap"),
-        (with_fail, "EndVerification"),
-        (published_twice, "Swap"),
-        (handed_in_when_fenced, "HandIn"),
+        (remove_proof, "Swap"),
+        (turn_proof_into_fail, "EndVerification"),
+        (repeat_publication, "Swap"),
+        (hand_in_without_lease, "HandIn"),
     ],
 )
-def test_a_false_run_is_refused_at_its_false_step(
-    taken_over: list[Step], tlc: Path, falsify: Callable[[Sequence[Step]], list[Step]], refused: str | None
+def test_a_falsified_run_is_refused_at_its_false_step(
+    takeover_steps: list[Step], tlc: Path, falsify: Callable[[Sequence[Step]], list[Step]], refused: str | None
 ) -> None:
-    found = find_refused(tlc, falsify(taken_over))
+    found = find_refused(tlc, falsify(takeover_steps))
     assert (None if found is None else found.action) == refused

@@ -1,4 +1,4 @@
-"""Producers that publish in different ways, and end by SIGKILL at the fault point that the file `order` names."""
+"""Producers that publish in different ways. They end by SIGKILL at the fault point that the file `order` names."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ RENEWAL_SECONDS = 60
 
 
 def produce(way: str, url: str, token_file: str, work: Work, order: str) -> None:
-    """Publish the workload in this way, under the order."""
+    """Publish the workload in this way, or end at the point that the file `order` names."""
     fault.kill_on_order(Path(order))
     with contextlib.suppress(PvdmError):
         _WAYS[way](url, token_file, work)
 
 
 def run_command(words: list[str], order: str) -> None:
-    """Run a command of `pvdm` under the order."""
+    """Run a `pvdm` command, or end at the point that the file `order` names."""
     fault.kill_on_order(Path(order))
     main(words)
 
 
 def _run_long(url: str, token_file: str, work: Work) -> None:
-    """A run whose job takes so long that the lease is renewed."""
+    """Run a job that takes so long that the run renews its lease."""
 
     def wait_and_build(spark: object, chunk: Chunk) -> pa.Table:
         threading.Event().wait(RENEWAL_SECONDS)
@@ -55,12 +55,12 @@ def _run_long(url: str, token_file: str, work: Work) -> None:
 
 
 def _run_on_spark(url: str, token_file: str, work: Work) -> None:
-    """A run on a Spark of its own, which starts so slowly that the lease is renewed meanwhile."""
+    """Run on a new Spark session, whose start takes so long that the run renews its lease."""
     publish(url, token_file, work, start_spark, lease_seconds=LEASE_MIN_SECONDS)
 
 
 def start_spark() -> SparkSession:
-    """A small session."""
+    """Start a small Spark session."""
     config = {
         "spark.ui.enabled": "false",
         "spark.driver.memory": "1g",
@@ -73,7 +73,7 @@ def start_spark() -> SparkSession:
 
 
 def _fail(url: str, token_file: str, work: Work) -> None:
-    """A run whose second file, a manifest, cannot be written."""
+    """Run a job whose second file, a manifest, cannot be written."""
     no_room = OSError(errno.ENOSPC, "no room")
     with fault.armed("stager.before_sync", fault.Raise(no_room), passes=1):
         publish(url, token_file, work)
@@ -86,7 +86,7 @@ def _publish_branch(url: str, token_file: str, work: Work) -> None:
 
 
 def _run_wrong(url: str, token_file: str, work: Work) -> None:
-    """A run whose job drops a row."""
+    """Run a job that drops a row."""
     with StewardClient(url, token_file=Path(token_file)) as client, Coordinator(client) as coordinator:
         coordinator.execute_workload(
             work.workload_id, lambda *_: table_of(wrong_rows(work)), table=work.table, day=work.day
@@ -94,7 +94,7 @@ def _run_wrong(url: str, token_file: str, work: Work) -> None:
 
 
 def wrong_rows(work: Work) -> Sequence[Row]:
-    """The workload's rows without the first."""
+    """The workload's rows without the first row."""
     return work.rows[1:]
 
 

@@ -1,4 +1,4 @@
-"""Kills `pvdm steward restore` at its fault points, runs it again, and lets the Steward work on (docs/restore.md)."""
+"""Kills `pvdm steward restore` at its fault points, repeats it, and publishes again (docs/restore.md)."""
 
 from __future__ import annotations
 
@@ -17,34 +17,34 @@ _NEW_ORIGIN = "steward-one/log-2"
 
 
 def kill_restore(walk: Walk, points: Sequence[str]) -> list[str]:
-    """Lose a publication of the ledger, and kill its restore at the points in turn."""
+    """Lose a publication from the ledger, and kill the restore at each of the points; returns what is wrong then."""
     world = walk.world
     with walk.measured(*points) as found:
         back_up(world)
         work = walk.next_work(STEWARDS_TABLE)
         walk.finish(work, found)
-        _put_back(world)
-        _restore_and_go_on(walk, points, found)
+        _return_to_backup(world)
+        _kill_and_repeat_restore(walk, points, found)
         again = publish(world.url, str(world.token(Role.PRODUCER)), work)
         if again["code"] != "workload_spent":
-            found.append(f"the publication of the lost time is repeated: {again}")
+            found.append(f"a publication of the lost time was not refused as spent: {again}")
         walk.finish(walk.next_work(STEWARDS_TABLE), found)
     return found
 
 
 def kill_restore_that_gives_up_entries(walk: Walk, points: Sequence[str]) -> list[str]:
-    """Lose an entry of the log that no archive has, and kill the restore at the points in turn."""
+    """Lose an entry of the log and the archive, and kill the restore at each of the points; returns what is wrong."""
     world = walk.world
     with walk.measured(*points) as found:
         walk.finish(walk.next_work(STEWARDS_TABLE), found)
         back_up(world)
         with world.client(Role.OPERATOR) as client:
             client.create_epoch("it will be lost")
-        _put_back(world)
+        _return_to_backup(world)
         config = world.home / "steward.toml"
         text = config.read_text().replace(f'origin = "{LOG_ORIGIN}"', f'origin = "{_NEW_ORIGIN}"')
         config.write_text(text.replace('archive = "archive"', 'archive = "archive-2"'))
-        _restore_and_go_on(walk, points, found, "--lost-origin", LOG_ORIGIN, origin=_NEW_ORIGIN)
+        _kill_and_repeat_restore(walk, points, found, "--lost-origin", LOG_ORIGIN, origin=_NEW_ORIGIN)
         walk.finish(walk.next_work(STEWARDS_TABLE), found)
     return found
 
@@ -60,20 +60,20 @@ def back_up(world: World) -> Path:
     return path
 
 
-def _put_back(world: World) -> None:
-    """End the Steward, and replace its ledger by the backup."""
+def _return_to_backup(world: World) -> None:
+    """Kill the Steward, and replace its ledger by the backup."""
     assert world.steward is not None
     world.steward.kill()
-    for left in world.home.glob("ledger.db-*"):
-        left.unlink()
+    for leftover in world.home.glob("ledger.db-*"):
+        leftover.unlink()
     (world.home / "ledger.db").write_bytes((world.folder / "backup.db").read_bytes())
 
 
-def _restore_and_go_on(
+def _kill_and_repeat_restore(
     walk: Walk, points: Sequence[str], found: list[str], *words: str, origin: str = LOG_ORIGIN
 ) -> None:
     world = walk.world
-    command = [str(word) for word in (*_RESTORE, *words, *world.configured)]
+    command = [str(word) for word in (*_RESTORE, *words, *world.config_option)]
     for point in points:
         world.order.write_text(point)
         arguments = (command, str(world.order))
@@ -83,7 +83,7 @@ def _restore_and_go_on(
     world.issue_tokens()
     world.trust_epoch(epoch, origin)
     world.start_steward()
-    if origin == LOG_ORIGIN:  # else the restore has activated it
+    if origin == LOG_ORIGIN:  # with a new origin, the restore has activated the epoch
         with world.client(Role.OPERATOR) as client:
             client.with_patience().activate_epoch(epoch, "restored")
     walk.start_steward()

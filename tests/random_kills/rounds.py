@@ -1,4 +1,4 @@
-"""Rounds of random kills, each judged and counted; the figures of all rounds go to build/random_kills.json."""
+"""Plays rounds of random kills, and checks and counts each; the sums of a series go to build/<series>.json."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ROUNDS = "PVDM_RANDOM_KILLS_ROUNDS"
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """A series of rounds: its name in build/, and how to play a single one of its rounds."""
+    """A series of rounds: its name in build/, and the variable and module that play a single round."""
 
     name: str
     seed_variable: str
@@ -39,7 +39,7 @@ class Series:
 
     @property
     def summary(self) -> Path:
-        """The file with the sums."""
+        """The file with the sums over all rounds."""
         return ROOT / "build" / f"{self.name}.json"
 
     def command(self, seed: int) -> str:
@@ -51,7 +51,7 @@ RANDOM_KILLS = Series("random_kills", "PVDM_RANDOM_KILLS_SEED", "tests/long/test
 
 
 def play_round(world: World, plan: Round) -> tuple[Played, Findings]:
-    """Play one round on a fresh disk; returns what happened and what was found wrong."""
+    """Play one round on a fresh copy of the disk; returns what happened, and the findings of the check."""
     if plan.cuts_power and not world.disk.can_lose_power:
         require(False, why_no_image() or "the disk cannot be shut down")
     world.begin()
@@ -63,7 +63,7 @@ def play_round(world: World, plan: Round) -> tuple[Played, Findings]:
 
 
 def require_clean(world: World, plan: Round, series: Series = RANDOM_KILLS) -> None:
-    """Play the round and count it. Fails with all findings, and with the command that plays the round again."""
+    """Play the round and count it. If there are findings, fail with them and the command that plays the round again."""
     faults = [(each.at_seconds, each.kind.value, each.seconds, each.point) for each in plan.faults]
     sys.stdout.write(f"round {plan.seed} on {plan.database}: {faults}\n")
     began = time.monotonic()
@@ -75,12 +75,12 @@ def require_clean(world: World, plan: Round, series: Series = RANDOM_KILLS) -> N
     assert wrong == [], (
         f"round {plan.seed}: {len(wrong)} findings; play it again: {series.command(plan.seed)}\n"
         + "\n".join(wrong[:40])
-        + f"\nproducers were told: {played.notes}"
+        + f"\nthe producers' notes: {played.notes}"
     )
 
 
 def count_round(series: Series, plan: Round, played: Played, found: Findings, seconds: float) -> None:
-    """Keep the round's figures and findings, and write the sums of all rounds again."""
+    """Write the round's figures and findings, and update the sums of the series."""
     series.folder.mkdir(parents=True, exist_ok=True)
     figures = {
         "seed": plan.seed,
@@ -96,33 +96,33 @@ def count_round(series: Series, plan: Round, played: Played, found: Findings, se
     with (series.folder / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         (series.folder / f"{plan.seed}.json").write_text(json.dumps(figures, indent=1))
-        series.summary.write_text(json.dumps(summary(series.folder), indent=1) + "\n")
+        series.summary.write_text(json.dumps(sum_rounds(series.folder), indent=1) + "\n")
 
 
-def summary(folder: Path) -> dict[str, Any]:
-    """The sums over every round that was counted."""
+def sum_rounds(folder: Path) -> dict[str, Any]:
+    """The sums over the rounds in the folder."""
     rounds = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
     sums: Counter[str] = Counter()
     kinds: Counter[str] = Counter()
     databases = Counter(each["database"] for each in rounds)
     for each in rounds:
         kinds.update(each["faults"])
-        sums.update({name: each[name] for name in _SUMMED})
+        sums.update({name: each[name] for name in _COUNTS})
     failed = [each["seed"] for each in rounds if any(each[name] for name in ("lost", "doubled", "stuck", "wrong"))]
     return {
         "rounds": len(rounds),
         "rounds_by_database": dict(databases),
         "faults_by_kind": dict(sorted(kinds.items())),
-        **{name: sums[name] for name in _SUMMED},
+        **{name: sums[name] for name in _COUNTS},
         "seeds_with_findings": sorted(failed),
     }
 
 
-_SUMMED = ("workloads", "acknowledged", "published", "reruns", "repairs", "lost", "doubled", "stuck", "wrong")
+_COUNTS = ("workloads", "acknowledged", "published", "reruns", "repairs", "lost", "doubled", "stuck", "wrong")
 
 
 class Worlds:
-    """One world for each kind of ledger, made when it is first asked for."""
+    """One world for each kind of ledger, created at its first use."""
 
     def __init__(self, stack: contextlib.ExitStack, *, loses_power: bool = True) -> None:
         self._stack = stack

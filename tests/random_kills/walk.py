@@ -35,15 +35,15 @@ if TYPE_CHECKING:
 
 SUMMARY = ROOT / "build" / "kill.json"
 PRODUCERS_TABLE, STEWARDS_TABLE = "sales.open", "sales.copied"
-"""The tables for kills of producers and of Stewards. The Steward copies what a producer publishes from a branch."""
+"""Killed runs use the first table. Kills of Stewards and `pvdm publish`, which copies files, use the second."""
 RERUNS_MAX = 5
 KILL_SECONDS = 60.0
-"""By then the owner of a point has reached it."""
+"""Within this time, the owner of a point reaches the point and ends."""
 SETTLE_SECONDS = 75.0
-"""A Steward takes up unfinished work again within a minute."""
+"""Longer than the minute within which a Steward continues unfinished work."""
 
 PRODUCER_POINTS = tuple(name for name in POINTS if name.startswith(("client.", "stager.")))
-# How a producer reaches a point; without an entry it runs a workload.
+# How a producer reaches a point. It reaches all other points by a normal run.
 _WAYS = {
     "client.before_renewal": "run long",
     "client.after_renewal": "run long",
@@ -62,8 +62,8 @@ class Walk:
 
     world: World
     spark: SparkSession | None = None
-    """If it is set, producers run on Spark: those that are killed on their own, and the others on this one."""
-    walked: dict[str, float] = field(default_factory=dict)  # the seconds of each point
+    """If set, producers run on Spark: a killed producer on its own session, and its rerun on this session."""
+    walked: dict[str, float] = field(default_factory=dict)  # the seconds that each point took
     violations: dict[str, list[str]] = field(default_factory=dict)
     _days: Counter[str] = field(default_factory=Counter)  # how many days of each table have a workload
     intended: dict[str, list[Row]] = field(default_factory=dict)
@@ -74,7 +74,7 @@ class Walk:
         self.start_steward()
 
     def kill_producer(self, point: str) -> list[str]:
-        """Kill a producer at the point, and run its workload again; returns what is wrong then."""
+        """Kill a producer at the point, and run its workload again; returns the violations."""
         with self.measured(point) as found:
             way = _WAYS.get(point, "run") if self.spark is None else "spark"
             work = self.next_work(STEWARDS_TABLE if way == "publish" else PRODUCERS_TABLE)
@@ -94,7 +94,7 @@ class Walk:
             for next_point in (*points[1:], None):
                 self._replace_steward(found, next_point)
             if not producer.has_ended(KILL_SECONDS):
-                found.append("the producer has no end")
+                found.append("the producer does not end")
                 producer.kill()
             self.finish(work, found)
         return found
@@ -145,7 +145,7 @@ class Walk:
 
     @contextlib.contextmanager
     def measured(self, *points: str) -> Iterator[list[str]]:
-        """Note the points with their seconds, and with the violations that the block adds to the list."""
+        """Record the time of the block for the points, and the violations that the block adds to the list."""
         began = time.monotonic()
         found: list[str] = []
         yield found
@@ -154,7 +154,7 @@ class Walk:
             self.violations[points[0]] = found
 
     def next_work(self, table: str, rows: Callable[[Work], Sequence[Row]] = lambda work: work.rows) -> Work:
-        """A workload of a day of the table that has none yet. It is intended to publish these of its rows."""
+        """A workload of the table's next day. `rows` selects which of its rows must be published."""
         number = self._days[table]
         self._days[table] += 1
         day = (FIRST_DAY + datetime.timedelta(days=number)).isoformat()
@@ -163,7 +163,7 @@ class Walk:
         return work
 
     def await_death(self, process: Process, found: list[str]) -> None:
-        """Wait until the process has killed itself at the ordered point."""
+        """Wait until the process has killed itself at the ordered point. Adds to `found` if it has not."""
         if not process.has_ended(KILL_SECONDS):
             found.append("the process does not end")
             process.kill()

@@ -1,4 +1,4 @@
-"""A Steward made by its commands, three protected tables and their source, on a disk that each round begins with."""
+"""A Steward that `pvdm` commands set up, with three protected tables and their source. Each round restores its disk."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def contract(table: str, more: str = "storage: copied\n") -> str:
 
 
 class World:
-    """The disk, what lies outside of it, and the processes of the round that is under way.
+    """The disk, the files outside it, and the processes of the current round.
 
     Stewards and producers end by SIGKILL at the fault point that the file `order` names.
     """
@@ -151,7 +151,7 @@ class World:
 
     @property
     def log(self) -> Path:
-        """What the Stewards of this round have written."""
+        """The log file of this round's Stewards."""
         return self.folder / f"steward-{self._begun}.log"
 
     def start_steward(self) -> None:
@@ -160,13 +160,13 @@ class World:
         self.steward = self.starter.start(self.serve, config, str(self.order), log=self.log)
 
     def start_producer(self, works: tuple[Work, ...], notes: Path) -> Process:
-        """A producer of these workloads."""
+        """Start a producer of these workloads."""
         token = str(self.token("producer"))
         arguments = (self.url, token, works, str(notes), str(self.order))
         return self.starter.start("tests.random_kills.producer:produce", *arguments, log=notes.with_suffix(".log"))
 
     def lose_power(self, producers: list[Process]) -> None:
-        """Shut the disk down, let every process of the machine end with it, and mount it again."""
+        """Shut the disk down, kill every process that uses it, mount the disk again, and start PostgreSQL."""
         self.disk.cut()
         for process in [*producers, *([] if self.steward is None else [self.steward])]:
             process.kill()
@@ -176,7 +176,7 @@ class World:
         self.start_postgresql()
 
     def start_postgresql(self) -> None:
-        """Start PostgreSQL, if the ledger is there and it does not run."""
+        """Start PostgreSQL, if it has the ledger and does not run."""
         if self.postgresql is not None and not self._database_processes():
             self.postgresql.restart()
 
@@ -186,7 +186,7 @@ class World:
             self.postgresql.stop()
 
     def _kill_postgresql(self) -> None:
-        """Send SIGKILL to every process of the server, found without its files, which a cut disk cannot read."""
+        """Send SIGKILL to every process of the server. The server's pid file is not used: a cut disk cannot be read."""
         while found := self._database_processes():
             for process in found:
                 with contextlib.suppress(ProcessLookupError):
@@ -194,7 +194,7 @@ class World:
             time.sleep(0.01)
 
     def _database_processes(self) -> list[int]:
-        """The processes whose current folder is the database's, which is that of a server and all its children."""
+        """The processes whose working directory is the database's folder: the server and its children."""
         if self.postgresql is None:
             return []
         found = []
@@ -223,21 +223,21 @@ class World:
         return f"{reason}: {self.log.read_text()[-2000:]}"
 
     def pvdm(self, *words: object, role: Role = Role.OPERATOR, seconds: float = 120) -> CommandResult:
-        """A command under a token of this role."""
+        """Run a `pvdm` command with a token of this role."""
         env = {"PVDM_URL": self.url, "PVDM_TOKEN_FILE": str(self.token(role.value))}
         return self.starter.run_command(*words, env=env, seconds=seconds)
 
     def client(self, role: Role) -> StewardClient:
-        """A client under a token of this role."""
+        """A client with a token of this role."""
         return StewardClient(self.url, token_file=self.token(role.value))
 
     def metadata(self, table: str, role: Role = Role.CONSUMER) -> TableMetadata:
-        """The table's document as the role sees it."""
+        """The table's metadata as the role sees it."""
         with self.client(role) as client:
             return TableMetadata.from_json(TableClient(client, *split_name(table)).load())
 
     @property
-    def configured(self) -> tuple[object, ...]:
+    def config_option(self) -> tuple[object, ...]:
         """The option that names the Steward's configuration."""
         return ("--config", self.home / "steward.toml")
 
@@ -255,7 +255,7 @@ class World:
             Caller(http, headers).done("POST", "/namespaces", json=body)
 
     def make_table(self, name: str, **request: object) -> None:
-        """Create an empty table of `id`, `day` and `town`; `request` has other fields of the request."""
+        """Create an empty table of `id`, `day` and `town`; `request` has further fields of the request."""
         fields = [
             {"id": at, "name": column, "required": False, "type": kind} for at, (column, kind) in enumerate(_COLUMNS, 1)
         ]
@@ -272,21 +272,21 @@ class World:
         self.run_ok("protect", table, "--contract", path, *words)
 
     def issue_tokens(self) -> None:
-        """Issue a token for each role, in place of an earlier one."""
+        """Issue a token for each role of the tests. The file of an earlier token is replaced."""
         for role in ("operator", "producer", "consumer", "auditor"):
             self.token(role).unlink(missing_ok=True)
             words = ("--role", role, "--name", f"a-{role}", "--out", self.token(role))
-            self.run_ok("steward", "token", "issue", *self.configured, *words)
+            self.run_ok("steward", "token", "issue", *self.config_option, *words)
 
     def trust_epoch(self, epoch: int, origin: str) -> None:
-        """Let the next version of the trust root name the keys of this epoch, whose log has this origin."""
+        """Sign and install the next trust root, which also names the keys of this epoch and of the log `origin`."""
         folder, public = self.folder, self.folder / "public"
-        self.run_ok("steward", "public", public, *self.configured)
+        self.run_ok("steward", "public", public, *self.config_option)
         added = self._write("added.toml", _EPOCH.format(public=public, epoch=epoch, origin=origin), folder)
         draft, root = (folder / f"root-{len(self._roots) + 1}.{end}" for end in ("draft", "json"))
         self.run_ok("keys", "root", "next", self._roots[-1], "--add", added, "--out", draft)
         self.run_ok("keys", "root", "sign", draft, "--key", folder / "alice.pem", "--yes", "--out", root)
-        self.run_ok("steward", "trust", root, *self.configured)
+        self.run_ok("steward", "trust", root, *self.config_option)
         self._roots.append(root)
 
     # Creation.
@@ -311,7 +311,7 @@ class World:
         self.start_steward()
         if (why := self.wait_until_ready()) is not None:
             raise AssertionError(why)
-        self._furnish()
+        self._create_tables()
         self.stop_postgresql()
         self.end()
         self.disk.keep(self.folder / "made")
@@ -319,7 +319,7 @@ class World:
 
     def _trust(self) -> None:
         public = self.folder / "public"
-        self.run_ok("steward", "init", *self.configured, "--reason", "first start", "--public", public)
+        self.run_ok("steward", "init", *self.config_option, "--reason", "first start", "--public", public)
         for name in ("alice", "tom", "glass"):
             self.run_ok("keys", "pair", self.folder / f"{name}.pem")
         epoch = _EPOCH.format(public=public, epoch=1, origin=LOG_ORIGIN)
@@ -328,10 +328,10 @@ class World:
         self.run_ok("keys", "root", "new", self.folder / "keys.toml", "--out", draft)
         words = ("--key", self.folder / "alice.pem", "--yes", "--out", root, "--json")
         self.pin = self.run_ok("keys", "root", "sign", draft, *words).json["sha256"]
-        self.run_ok("steward", "trust", root, *self.configured, "--root-sha256", self.pin)
+        self.run_ok("steward", "trust", root, *self.config_option, "--root-sha256", self.pin)
         self._roots.append(root)
 
-    def _furnish(self) -> None:
+    def _create_tables(self) -> None:
         for namespace in ("raw", "sales"):
             self.make_namespace(namespace)
         for name in ("raw.orders", *TABLES):
@@ -362,9 +362,9 @@ class World:
 
 @contextlib.contextmanager
 def opened_world(database: str, *, loses_power: bool = True, catalog: str = "") -> Iterator[World]:
-    """A world with this kind of ledger; `catalog` are further lines of its configuration, after `[catalog]`.
+    """A world with this kind of ledger. `catalog` has further lines for the section `[catalog]` of its configuration.
 
-    `loses_power` asks for a disk that can be shut down, where there can be one.
+    With `loses_power` the disk can lose its power, on machines that can mount an image.
     """
     preload = ["tests.support.servers.warm", "tests.random_kills.killing"]
     if "[s3]" in catalog:
@@ -382,7 +382,7 @@ def opened_world(database: str, *, loses_power: bool = True, catalog: str = "") 
 
 
 def _free_port() -> int:
-    """A port outside the range that the system assigns, so that it is free again at each start of the Steward."""
+    """A free port. The system does not assign it to others, so it stays free between two Stewards."""
     chosen = random.Random(os.getpid())
     while True:
         port = chosen.randrange(20_000, 32_000)

@@ -121,21 +121,21 @@ Action: TypeAlias = Raise | Exit | Call
 
 
 @dataclass(slots=True)
-class _Armed:
+class _ArmedPoint:
     action: Action
-    passes: int  # how often the point is still passed without effect
+    passes: int  # how many times more the point is passed without effect
 
 
-_armed: dict[str, _Armed] = {}
+_armed_points: dict[str, _ArmedPoint] = {}
 _lock = threading.Lock()
 
 
 def _reach(name: str) -> None:
     """Do the action of the point, if it is armed; `fault.point` calls this."""
-    if not _armed:
+    if not _armed_points:
         return
     with _lock:
-        entry = _armed.get(name)
+        entry = _armed_points.get(name)
         if entry is None:
             return
         if entry.passes > 0:
@@ -154,7 +154,7 @@ fault.hook = _reach
 
 
 def kill_on_order(order: Path) -> None:
-    """From now on this process ends by SIGKILL at the point that the file names. It removes the file first."""
+    """From now on this process removes the file and ends by SIGKILL at the point that the file names."""
 
     def end_or_reach(name: str) -> None:
         with suppress(FileNotFoundError):
@@ -168,17 +168,17 @@ def kill_on_order(order: Path) -> None:
 
 
 def arm(name: str, action: Action, *, passes: int = 0) -> None:
-    """Arm the point: it acts each time it is reached, after `passes` times without effect."""
+    """Arm the point: it does the action each time that it is reached, but not the first `passes` times."""
     if name not in POINTS:
         raise LookupError(f"there is no fault point {name}")
     with _lock:
-        _armed[name] = _Armed(action, passes)
+        _armed_points[name] = _ArmedPoint(action, passes)
 
 
 def disarm(name: str) -> None:
-    """Let the point do nothing again."""
+    """Disarm the point: from now on it does nothing."""
     with _lock:
-        _armed.pop(name, None)
+        _armed_points.pop(name, None)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""What the Stewards and clients of one test process share: compiled SQL statements, and the authorities of TLS."""
+"""Shares compiled SQL statements and TLS's trusted authorities between all Stewards and clients of a test process."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.ledger.shared_statements import create_engine_with_shared_sta
 
 
 def share_in_process() -> None:
-    """Let the ledgers share compiled statements, and let the clients read the trusted authorities once."""
+    """Make the ledgers share compiled statements, and the clients share the default TLS authorities."""
     httpx._transports.default.create_ssl_context = _tls_context  # type: ignore[attr-defined]
     ledger_engine.create_engine = create_engine_with_shared_statements  # type: ignore[attr-defined]
 
@@ -26,7 +26,7 @@ def _default_tls(trust_env: bool, _file: str | None, _folder: str | None) -> ssl
 
 
 def _tls_context(verify: Any = True, cert: Any = None, trust_env: bool = True) -> ssl.SSLContext:
-    """Read the authorities that everybody trusts once: httpx does so for every client, of plain HTTP too."""
+    """Read the default authorities only once. httpx would read them for every client, even for plain HTTP."""
     if verify is True and cert is None:
         return _default_tls(trust_env, os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR"))
     return create_ssl_context(verify=verify, cert=cert, trust_env=trust_env)

@@ -1,4 +1,4 @@
-"""A small file system of its own on a folder, which a test fills up or makes read-only."""
+"""A small file system, mounted on a folder, which a test fills up or makes read-only."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _BLOCK_BYTES = 65_536
 
 
 class SmallDisk:
-    """A file system in memory, mounted on a folder. Root may write everywhere, but not on a disk that is read-only."""
+    """A file system in memory, mounted on a folder. If it is read-only, not even root can write to it."""
 
     def __init__(self, place: Path) -> None:
         self.place = place
@@ -36,7 +36,7 @@ class SmallDisk:
                     block //= 2
 
     def make_room(self) -> None:
-        """Remove that file."""
+        """Remove the file that `fill` has written."""
         (self.place / _FILLER).unlink()
 
     def make_read_only(self) -> None:
@@ -50,9 +50,9 @@ class SmallDisk:
 
 @contextlib.contextmanager
 def small_disk_on(place: Path) -> Iterator[SmallDisk]:
-    """A small disk on this folder, with the folder's files. Skips the test where none can be mounted.
+    """A small disk on this folder, with copies of the folder's files. Skips the test if no disk can be mounted.
 
-    Afterwards the folder has the files of the disk.
+    After a block without an exception, the files of the disk are copied to the folder.
     """
     place.mkdir(mode=0o700, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=place.parent.parent) as name:

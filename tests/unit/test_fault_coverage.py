@@ -1,7 +1,7 @@
-"""Every durable write, catalog call and file operation has a fault point near it, or a listed reason why not.
+"""Each durable write, catalog call and file operation has a fault point nearby, or a listed reason for an exception.
 
 An *operation* is a call that changes something which outlives the process: a file or folder, an object of a store, the
-ledger, a catalog, or the Steward by a request. A call of a hook of a store's write counts as a point.
+ledger, a catalog, or the Steward by a request. A call of a hook of `WriteHooks` counts as a point.
 
 - On the Steward's side a function with an operation has a point.
 - On the producer's side there is a point before the first operation of a function, after the last, and between two.
@@ -22,7 +22,10 @@ import pytest
 
 SOURCE = Path(__file__).parents[2] / "src" / "pvdm"
 PRODUCER = ("client", "durable", "physical")
-OS_CALLS = frozenset({"link", "mkdir", "remove", "rename", "replace", "rmdir", "symlink", "truncate", "unlink"})
+OS_CALLS = frozenset(
+    {"link", "makedirs", "mkdir", "remove", "rename", "replace", "rmdir", "symlink", "truncate", "unlink"}
+)
+SHUTIL_CALLS = frozenset({"copy", "copy2", "copyfile", "copyfileobj", "copytree", "move", "rmtree"})
 PATH_CALLS = frozenset({"mkdir", "rmdir", "symlink_to", "touch", "unlink", "write_bytes", "write_text"})
 PATH_CALLS_OF_ONE_ARGUMENT = frozenset({"rename", "replace"})  # `str.replace` has two
 STORE_READS = ("get_", "head_", "list_", "assume_role", "read")
@@ -32,15 +35,15 @@ POINTS = frozenset({"fault.point", "hooks.after_name", "hooks.after_temp", "hook
 STAGER_POINTS = ("stager.before_write", "stager.after_write")
 
 LOCKS = "the file only carries a lock; nothing reads it"
-SCRATCH = "a temporary file of one process, which the next start removes or never looks at"
+SCRATCH = "a temporary file of one process, which the next start removes or ignores"
 COMMANDS = "a file for a person, written whole; no workload depends on it"
 EVALUATION = "the evaluation's attacks and reports are not the product"
-EMPTY_FOLDER = "an empty folder says nothing; what is written into it has points"
+EMPTY_FOLDER = "an empty folder has no meaning; writes into the folder have points"
 SETS_UP = "creates a Steward's folder or database once, before anything is in it"
-REQUEST = "one request of a person; its effect has the Steward's points"
+REQUEST = "one request of a person; the Steward has points where it handles the request"
 IN_CALLER = "the caller has the points: "
 
-# Functions with an operation and without points near it, and the reason.
+# Functions, modules and packages with operations that lack points, and the reasons.
 WITHOUT_POINTS = {
     "catalog.purge": "a purge deletes files of a dropped table that was never protected, and reports what is left",
     "cli": COMMANDS,
@@ -96,7 +99,7 @@ class Function:
         return f"{self.module}:{self.name}"
 
     @property
-    def is_producers(self) -> bool:
+    def is_on_producers_side(self) -> bool:
         return self.module.split(".")[0] in PRODUCER
 
     @functools.cached_property
@@ -104,23 +107,23 @@ class Function:
         return tuple(node for node in ast.walk(self.node) if isinstance(node, ast.Call))
 
     def point_lines(self, without: Sequence[ast.Call] = ()) -> list[int]:
-        """The lines of its points, apart from those that are taken away."""
+        """The lines of the function's points, except the calls in `without`."""
         return [call.lineno for call in self.calls if ast.unparse(call.func) in POINTS and call not in without]
 
     def operations(self) -> list[ast.Call]:
-        """Its operations in order, with its calls of functions that leave their points to it."""
-        left_to_it = {
+        """The function's operations in order, and its calls of functions that leave their points to this function."""
+        callees = {
             listed.rpartition(":")[2].rpartition(".")[2]
             for listed, reason in WITHOUT_POINTS.items()
             if reason == IN_CALLER + self.full_name
         }
-        found = [call for call in self.calls if is_operation(call) or _last_name(call) in left_to_it]
+        found = [call for call in self.calls if is_operation(call) or _last_name(call) in callees]
         return sorted(found, key=lambda call: call.lineno)
 
-    def lacking(self, without: Sequence[ast.Call] = ()) -> list[str]:
-        """The operations without the points that they need."""
+    def find_uncovered(self, without: Sequence[ast.Call] = ()) -> list[str]:
+        """The operations that lack a point, ignoring the points in `without`."""
         points, operations = self.point_lines(without), self.operations()
-        if not self.is_producers:
+        if not self.is_on_producers_side:
             return [] if points else [self._describe(call) for call in operations]
         ends = [*(call.lineno for call in operations[1:]), sys.maxsize]
         starts = [0, *(call.lineno for call in operations)]
@@ -146,7 +149,7 @@ def is_operation(call: ast.Call) -> bool:
         case "os", _:
             return name in OS_CALLS or (name == "open" and "O_CREAT" in ast.unparse(call))
         case "shutil", _:
-            return name in {"copy", "copyfile", "copytree", "move", "rmtree"}
+            return name in SHUTIL_CALLS
         case "", "call_store":
             return not ast.unparse(call.args[0]).rpartition(".")[2].startswith(STORE_READS)
         case "", "new_post":
@@ -154,7 +157,7 @@ def is_operation(call: ast.Call) -> bool:
         case "", "Call" | "_call":
             return isinstance(first, ast.Constant) and first.value != "GET"
         case "", "WriteHooks":
-            return not call.args and not call.keywords  # such a write calls no point
+            return not call.args and not call.keywords  # a write without hooks reaches no point
         case _, "commit":
             return receiver.endswith(("_connection", "upstreams"))
         case _, "begin":
@@ -171,8 +174,10 @@ def is_operation(call: ast.Call) -> bool:
 
 
 def _mode(call: ast.Call) -> str:
-    """The mode of `path.open(mode)`; empty if there is none."""
-    return next((str(each.value) for each in call.args[:1] if isinstance(each, ast.Constant)), "")
+    """The mode of `open(path, mode)` or `path.open(mode)`; empty if there is none."""
+    position = 1 if isinstance(call.func, ast.Name) else 0
+    given = [*call.args[position : position + 1], *(each.value for each in call.keywords if each.arg == "mode")]
+    return next((str(each.value) for each in given if isinstance(each, ast.Constant)), "")
 
 
 @functools.cache
@@ -197,22 +202,22 @@ def _outermost(tree: ast.AST, prefix: str = "") -> Iterator[tuple[str, ast.AST]]
 
 
 def _entry_of(function: Function) -> str | None:
-    """The entry of the list that is about this function, its module, or a package above."""
+    """The key in `WITHOUT_POINTS` that names this function, its module or one of its packages."""
     parts = function.module.split(".")
     names = (function.full_name, *(".".join(parts[:end]) for end in range(len(parts), 0, -1)))
     return next((name for name in names if name in WITHOUT_POINTS), None)
 
 
 def test_each_operation_has_a_point_near_it_or_a_listed_reason() -> None:
-    found = [each for function in functions() if _entry_of(function) is None for each in function.lacking()]
+    found = [each for function in functions() if _entry_of(function) is None for each in function.find_uncovered()]
     assert found == []
 
 
 def test_no_entry_of_the_list_is_out_of_date() -> None:
-    assert {_entry_of(function) for function in functions() if function.lacking()} == set(WITHOUT_POINTS)
+    assert {_entry_of(function) for function in functions() if function.find_uncovered()} == set(WITHOUT_POINTS)
 
 
-def test_a_function_that_leaves_its_points_to_its_caller_is_called_there() -> None:
+def test_a_function_that_leaves_its_points_to_its_caller_is_called_by_a_caller_with_points() -> None:
     by_name = {function.full_name: function for function in functions()}
     callers = [(each, reason.removeprefix(IN_CALLER)) for each, reason in WITHOUT_POINTS.items() if IN_CALLER in reason]
     for listed, caller in callers:
@@ -225,15 +230,15 @@ def _named_points(function: Function) -> list[ast.Call]:
     return [call for call in function.calls if ast.unparse(call.func) == "fault.point"]
 
 
-def test_each_point_of_a_producer_that_is_removed_is_missed() -> None:
-    """Where the name is nowhere else, `tests/unit/test_fault.py` misses it."""
+def test_removing_any_point_on_the_producers_side_is_noticed() -> None:
+    """If a removed point's name is used nowhere else, `tests/unit/test_fault.py` fails instead."""
     uses = Counter(ast.unparse(call) for function in functions() for call in _named_points(function))
     unnoticed = [
         f"{function.full_name}: {ast.unparse(point)}"
         for function in functions()
-        if function.is_producers
+        if function.is_on_producers_side
         for point in _named_points(function)
-        if not function.lacking(without=[point]) and uses[ast.unparse(point)] > 1
+        if not function.find_uncovered(without=[point]) and uses[ast.unparse(point)] > 1
     ]
     assert unnoticed == [f"physical.small:_Staging.run: fault.point('{name}')" for name in STAGER_POINTS]
 
@@ -244,10 +249,10 @@ def test_each_stager_has_the_points_around_its_writes() -> None:
         assert {f"fault.point('{name}')" for name in STAGER_POINTS} <= calls
 
 
-def test_a_function_of_the_steward_without_its_points_is_found() -> None:
-    with_points = [each for each in functions() if each.operations() and _named_points(each) and not each.is_producers]
-    assert len(with_points) > 5
-    assert [each.full_name for each in with_points if not each.lacking(without=_named_points(each))] == []
+def test_removing_all_points_of_a_function_of_the_steward_is_noticed() -> None:
+    own = [each for each in functions() if each.operations() and _named_points(each) and not each.is_on_producers_side]
+    assert len(own) > 5
+    assert [each.full_name for each in own if not each.find_uncovered(without=_named_points(each))] == []
 
 
 @pytest.mark.parametrize(
@@ -257,6 +262,9 @@ def test_a_function_of_the_steward_without_its_points_is_found() -> None:
         "path.unlink(missing_ok=True)",
         "temporary.replace(path)",
         "path.open('ab')",
+        "path.open(mode='ab')",
+        "open(path, 'w')",
+        "shutil.copyfileobj(source, target)",
         "os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)",
         "call_store(self.client.put_object, Bucket=name)",
         "self._connection.commit()",
@@ -267,16 +275,16 @@ def test_a_function_of_the_steward_without_its_points_is_found() -> None:
         "store.put_new(place, data, WriteHooks())",
     ],
 )
-def test_an_operation_without_a_point_is_found(statement: str) -> None:
+def test_an_operation_without_a_point_is_reported(statement: str) -> None:
     function = Function("catalog.new", "change", ast.parse(f"def change():\n    {statement}"))
-    assert function.lacking()
+    assert function.find_uncovered()
 
 
 def test_on_the_producers_side_one_point_is_not_enough() -> None:
     text = "def change():\n    fault.point('a.b')\n    path.unlink()\n"
-    assert Function("catalog.new", "change", ast.parse(text)).lacking() == []
-    assert Function("physical.new", "change", ast.parse(text)).lacking()
-    assert Function("physical.new", "change", ast.parse(text + "    fault.point('a.c')\n")).lacking() == []
+    assert Function("catalog.new", "change", ast.parse(text)).find_uncovered() == []
+    assert Function("physical.new", "change", ast.parse(text)).find_uncovered()
+    assert Function("physical.new", "change", ast.parse(text + "    fault.point('a.c')\n")).find_uncovered() == []
 
 
 @pytest.mark.parametrize(
@@ -284,6 +292,7 @@ def test_on_the_producers_side_one_point_is_not_enough() -> None:
     [
         "text.replace('a', 'b')",
         "path.open('rb')",
+        "open(path)",
         "os.open(path, os.O_RDONLY)",
         "call_store(client.get_object)",
         "_call('GET', path)",

@@ -16,11 +16,11 @@ LeaseNumber: TypeAlias = Annotated[int, Field(ge=1, le=LONG_MAX)]
 
 
 class LeaseRequest(RequestModel):
-    """A run that wants to work on a workload. A caller that repeats its `run_id` gets the lease that it has.
+    """The request of a run for the lease of a workload. If the run `run_id` holds the lease, the lease is renewed.
 
-    `runner` says which process runs it and where. `process` identifies that process on its host, so that a later run
-    there can find out that it has ended. `take_over_from` is the number of another run's lease, which then ends. No
-    other lease does, so the request may be repeated.
+    `runner` names the run's process and host. `process` identifies the process on its host, so that a later run on the
+    same host can find out that the process has ended. `take_over_from` is the number of another run's lease, which the
+    request ends. The request ends no other lease, so it may be repeated.
     """
 
     run_id: RandomHex
@@ -31,7 +31,7 @@ class LeaseRequest(RequestModel):
 
 
 class HeldLeaseRequest(RequestModel):
-    """The lease that a run holds: its own id, and the number of the lease."""
+    """A lease that a run holds: the run's id, and the lease's number."""
 
     run_id: RandomHex
     lease_number: LeaseNumber
@@ -40,7 +40,7 @@ class HeldLeaseRequest(RequestModel):
 class LeaseView(ResponseModel):
     """The right of one run to work on a workload, until `expires_at`. `lease_number` grows with each new lease.
 
-    `holder` is the name of its token, `runner` its process and host. `seconds` is its time after each renewal.
+    `holder` is the name of the run's token, `runner` its process and host. `seconds` is the time that a renewal gives.
     """
 
     lease_number: Count

@@ -67,7 +67,7 @@ class ProtectedList(ResponseModel):
 
 
 class TableStateView(ResponseModel):
-    """The state of a table, as approvals and proofs name it."""
+    """The contract and the structure of a table, as approvals name them."""
 
     contract_sha256: Sha256
     schema_fingerprint: Sha256
@@ -100,7 +100,7 @@ class MigrationView(ResponseModel):
     before: TableStateField
     after: TableStateField
     updates: str
-    metadata_sha256: Sha256 | None  # of the table's metadata after it; null if a restore lost the hash
+    metadata_sha256: Sha256 | None  # of the metadata after the migration; null if a restore lost it
     issued_at: Micros
     expires_at: Micros
     log_index: DecimalText
@@ -120,7 +120,7 @@ class Applied(Enum):
 
 
 class SubmittedMigration(ResponseModel):
-    """A submitted migration; `contract_sha256` is the table's contract now, null if it is dropped or not protected."""
+    """A submitted migration. `contract_sha256` is null if the table is dropped or not protected now."""
 
     migration: MigrationView
     applied: Applied
@@ -129,13 +129,13 @@ class SubmittedMigration(ResponseModel):
 
 
 class TargetView(ResponseModel):
-    """A table (`id` is its UUID) or a namespace to prepare an approval for; `metadata` is the table's, in JSON."""
+    """The table (`id` is its UUID) or namespace for a new approval; `metadata` is the table's metadata, as JSON."""
 
     kind: TargetKind
     catalog: str
     id: str
     name: str
-    contract_sha256: Sha256 | None  # null if it is not protected
+    contract_sha256: Sha256 | None  # null if the target is not protected
     metadata: str | None
 
 
@@ -157,10 +157,10 @@ class ClaimReleaseView(ResponseModel):
 
 
 class LostClaimView(ResponseModel):
-    """A publication whose claim a restore has lost. It blocks claims on the table until `release` is set.
+    """A publication whose claim a restore has lost. No workload can claim rows of the table until `release` is set.
 
-    `restore_id` is the last restore, which a claim release names. The fields from `parameters` on are what receipt and
-    proofs say of the publication. `chunk_ids` has the first chunks, and `chunks_more` counts the others.
+    `restore_id` is the last restore; a claim release must name it. The fields from `parameters` on come from receipt
+    and proofs of the publication. `chunk_ids` has the first chunks, and `chunks_more` counts the others.
     """
 
     catalog: str
@@ -180,6 +180,6 @@ class LostClaimView(ResponseModel):
 
 
 class LostClaimList(ResponseModel):
-    """Lost claims: first those that block claims, then the released ones; both by workload."""
+    """The lost claims that block claims, then the released ones; each group is sorted by workload."""
 
     lost_claims: tuple[LostClaimView, ...]

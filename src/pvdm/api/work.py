@@ -127,9 +127,9 @@ class _WorkloadRequest(RequestModel):
 class OpenWorkloadRequest(_WorkloadRequest):
     """The table to publish to, the workload's id, and the values of the contract's parameters.
 
-    `timeout_seconds` is until when runs may stage its chunks, counted from its opening. It can be changed later.
-    `waits` is true in the repetitions of a caller that waits for the plan. Only the first request of a caller begins
-    another plan after an error, and runs the job of the plan at once if that waits or has failed.
+    `timeout_seconds` is how long after the opening runs may stage chunks; a later request can change it.
+    `waits` is true in the repetitions of a caller that waits for the plan. Only a request without `waits` begins a new
+    plan after a reported error, and runs the plan's job at once if the job waits or has failed.
     """
 
     timeout_seconds: Annotated[int, Field(ge=1, le=WORKLOAD_TIMEOUT_MAX_SECONDS)] | None = None
@@ -153,14 +153,14 @@ class AbortAttemptRequest(RequestModel):
 
 
 class PublishBranchRequest(_WorkloadRequest):
-    """The workload to open, and the branch with its staged rows; after a failed attempt also a reason for the next."""
+    """The workload to open, and the branch with its staged rows. After a failed attempt, `reason` is required."""
 
     branch: Annotated[str, Field(min_length=1, max_length=BRANCH_MAX_CHARACTERS, pattern=PLAIN)]
     reason: Reason | None = None
 
 
 class FindingView(ResponseModel):
-    """One finding of verification; `withheld`: it names values of rows that the token's role may not see."""
+    """One finding of verification. `withheld`: the token's role may not see `expected` and `got`, so they are null."""
 
     failure: FailureClass
     code: str
@@ -184,7 +184,7 @@ class KeptFileView(ResponseModel):
 
 
 class QuarantineView(ResponseModel):
-    """The folder with the files of a failed attempt, and where the files are that the findings name."""
+    """The folder with the files of a failed attempt, and the places of those files that the findings name."""
 
     folder: str
     files: tuple[KeptFileView, ...]
@@ -226,7 +226,7 @@ class JobState(Enum):
 
 
 class JobView(ResponseModel):
-    """The Steward's own work for an attempt; `problem` stopped its last try, and is no verdict.
+    """The Steward's own work for an attempt. `problem` is the error that stopped its last try; it is no verdict.
 
     `again_seconds` is the time until the next try; null if the Steward does not try again by itself.
     """
@@ -256,13 +256,13 @@ class JobList(ResponseModel):
 class WorkloadView(ResponseModel):
     """One workload in the ledger; `table` is the target's full name, `source` the source's UUID.
 
-    `source_newest_snapshot_id` is null in lists, for an abandoned workload, and if the Steward cannot find it out.
+    `source_newest_snapshot_id` is null in lists, for an abandoned workload, and if it was not or cannot be looked up.
     `source_newer_columns` is Iceberg's JSON of the columns that the source had when the workload was opened, but not in
-    the pinned snapshot. `chunk_states` counts the last attempts at the chunks. `problem` stops one of these attempts.
-    `handed_in` is the number of attempts that were handed in, also of those that failed since; it never falls.
-    `override_ids` are the overrides that published chunks of it. `claim` is the part of the table that it has reserved,
-    so that no other workload can append to it. `lease` is the newest lease, live or not.
-    `deadline` is until when runs may stage its chunks, and `timed_out` whether it has passed.
+    the pinned snapshot. `chunk_states` counts the last attempts at the chunks. `problem` is an error that stops one of
+    these attempts. `handed_in` counts the attempts that were handed in, including failed ones, and never falls.
+    `override_ids` are the overrides that published chunks of the workload. `claim` is the part of the table that no
+    other workload can append to. `lease` is the newest lease, live or not.
+    Runs may stage chunks until `deadline`; `timed_out` says whether the deadline has passed.
     """
 
     workload_id: str
@@ -293,9 +293,9 @@ class WorkloadView(ResponseModel):
 
 
 class PlanningView(ResponseModel):
-    """The plan of a workload in the making: so many of the source's files are read. `problem` delays it.
+    """A workload's plan in the making: `files_read` of `files` source files are read. `problem` delays the plan.
 
-    If its job has `failed`, it is not tried again until another caller opens the workload, or the Steward starts again.
+    A plan's job that has `failed` runs again when another caller opens the workload, or when the Steward starts again.
     """
 
     workload_id: str
@@ -306,14 +306,14 @@ class PlanningView(ResponseModel):
 
 
 class OpenedWorkload(ResponseModel):
-    """The workload, or the plan in the making until it is open. The same request again returns the newer of these."""
+    """The open workload; or, while the workload is not open, its plan in the making."""
 
     workload: WorkloadView | None
     planning: PlanningView | None
 
 
 class AbandonedWorkload(ResponseModel):
-    """The abandoned workload, or its plan in the making, if it was not open yet."""
+    """The abandoned workload; or its abandoned plan, if the workload was not open yet."""
 
     workload: WorkloadView | None
     planning: PlanningView | None
@@ -335,10 +335,10 @@ class NewestWorkloads(ResponseModel):
 class AttemptView(ResponseModel):
     """One attempt; `waiting` means that it is proved and waits for the other chunks of its workload.
 
-    `verdict`, `classes`, `findings` and `proof_id` are of the newest proof; `findings_more` findings are not listed.
-    `snapshot_id` and `extent` are what was published, `override_id` the override that published it despite a FAIL, and
-    `refusal` is why the attempt ended. `located` are the wrong rows that the token's role may see.
-    `quarantine` is where the files of a FAIL are, and `prefix` the folder in which the attempt stages its files.
+    `verdict`, `classes`, `findings` and `proof_id` are of the newest proof; a VERIFYING attempt shows no proof.
+    `findings_more` findings are not listed. `located` has the wrong rows, as far as the token's role may see them.
+    `snapshot_id` and `extent` are what was published. `override_id` is the override that published a FAIL.
+    `refusal` is the Steward's error that ended the attempt. `prefix` is the folder for the attempt's staged files.
     """
 
     attempt_id: RandomHex
@@ -369,17 +369,17 @@ class AttemptView(ResponseModel):
 
     @property
     def problem(self) -> RefusalView | None:
-        """The error that stops the Steward's work for it, if any."""
+        """The error that stops the Steward's work for the attempt, or None."""
         return None if self.job is None else self.job.problem
 
     @property
     def overridden(self) -> bool:
-        """Whether an override published it although its verdict is FAIL."""
+        """Whether an override published the attempt although its verdict is FAIL."""
         return self.state is AttemptState.COMMITTED and self.verdict is Outcome.FAIL
 
     @property
     def settled(self) -> bool:
-        """Whether waiting for it is over: it has ended, or waits for other chunks, or its job has failed."""
+        """Whether waiting for the attempt is over: it has ended, waits for other chunks, or its job has failed."""
         failed = self.job is not None and self.job.state is JobState.FAILED
         return is_attempt_settled(self.state, waiting=self.waiting, failed=failed)
 
@@ -398,10 +398,10 @@ class PublishedView(ResponseModel):
 
 
 class WorkloadDetail(WorkloadView):
-    """A workload with a page of its plan's chunks, every attempt at them, and what is published of them.
+    """A workload with a page of its plan's chunks, every attempt at these chunks, and their publications.
 
-    A page with many attempts may be shorter than requested. The next page is requested with `chunks_after`, the number
-    of chunks read so far; `chunk_count` is the number of all.
+    A page with many attempts may be shorter than requested. A request for the next page has `chunks_after`, the number
+    of chunks read so far. `chunk_count` is the number of all chunks.
     """
 
     chunk_ids: tuple[str, ...]
@@ -457,9 +457,9 @@ class OrphanList(ResponseModel):
 
 
 class QuarantinedView(ResponseModel):
-    """A failed attempt whose files are kept; `undecided` is why they cannot be removed yet, or null if they can.
+    """A failed attempt whose files are kept. `undecided` is why they cannot be removed yet; null if they can.
 
-    If the ledger does not know the attempt, workload and chunk are null, and `failed_at` is when the files were made.
+    If the ledger lacks the attempt, workload, chunk, verdict and proof are null; `failed_at` is the newest file's time.
     """
 
     attempt_id: RandomHex

@@ -57,11 +57,11 @@ class WorkCalls(Calls):
         *,
         watch: Callable[[work.PlanningView], None] = lambda _: None,
     ) -> work.WorkloadView:
-        """Open the workload under the table's contract, or return it if it exists. Raises for other parameters.
+        """Open the workload under the table's contract, or return it if it exists. Raises if its parameters differ.
 
-        `timeout_seconds` is how long after its opening runs may stage its chunks. It can be changed while it is open.
-        If the Steward has to read the source's rows to make the plan, this waits, and calls `watch` at each step. An
-        error that `watch` raises ends the wait; the Steward goes on with the plan.
+        `timeout_seconds` is how long after the opening runs may stage chunks. A later call can change it while the
+        workload is open. If the Steward has to read the source's rows to make the plan, this waits, and calls `watch`
+        at each step. An error that `watch` raises ends the wait; the Steward goes on with the plan.
         """
         workload_id = segment(workload_id, "workload id")
         body = build_request(
@@ -94,9 +94,9 @@ class WorkCalls(Calls):
         return self._get(f"{_workload_path(workload_id)}/chunks", work.ChunkList, page).chunks
 
     def acquire_lease(self, workload_id: str, request: leases.LeaseRequest) -> leases.LeaseView:
-        """Get the lease of an open workload. Raises `workload_leased` while another run has it, unless it takes over.
+        """Get the lease of an open workload. Raises `workload_leased` while another run has it, unless this takes over.
 
-        A repeated request with the same `run_id` returns the lease that this run has.
+        A repeated request with the same `run_id` renews and returns the lease that this run has.
         """
         fault.point("client.before_lease")
         call = new_post(f"{_workload_path(workload_id)}/lease", request, repeatable=True, patient=True)
@@ -114,7 +114,7 @@ class WorkCalls(Calls):
         return lease
 
     def release_lease(self, workload_id: str, run_id: str, lease_number: int) -> leases.LeaseView:
-        """End the lease before its expiry; one that has ended stays as it is. Returns the workload's newest lease."""
+        """End the lease before its expiry. An ended lease stays as it is. Returns the workload's newest lease."""
         body = build_request(leases.HeldLeaseRequest, run_id=run_id, lease_number=lease_number)
         fault.point("client.before_release")
         call = new_post(f"{_workload_path(workload_id)}/lease/release", body, repeatable=True)
@@ -123,9 +123,9 @@ class WorkCalls(Calls):
         return lease
 
     def next_attempt(self, workload_id: str, chunk_id: str, reason: str, lease_number: int) -> work.AttemptView:
-        """Open a new attempt at the chunk, under the caller's lease. Raises `attempt_live` if there is a live one.
+        """Open a new attempt at the chunk, under the caller's lease. Raises `attempt_live` if an attempt has not ended.
 
-        The client chooses the id of the new attempt, so that after a lost response the same request finds the attempt.
+        The client chooses the new attempt's id: if a response is lost, the repeated request finds the attempt.
         """
         attempt_id = secrets.token_hex(16)
         body = build_request(
@@ -138,19 +138,19 @@ class WorkCalls(Calls):
         return attempt
 
     def attempt(self, attempt_id: str, *, wait_seconds: float = 0) -> work.AttemptView:
-        """One attempt, once it is settled (see `AttemptView.settled`), or after `wait_seconds`.
+        """One attempt: as soon as it is settled (see `AttemptView.settled`), or after `wait_seconds`.
 
-        One request waits no longer than the client's own time-outs allow; `await_attempt` sends several.
+        One request waits no longer than the client's own time-outs allow; `await_attempt` sends several requests.
         """
         limits = self._wire.time_outs
         longest = min(WAIT_LONGEST_SECONDS, limits.read_seconds - _SPARE_SECONDS, limits.total_seconds - _SPARE_SECONDS)
-        # Rounded up to whole seconds: else requests in the last part of a second would not wait.
+        # Rounded up to whole seconds: else a wait of less than a second would be sent as 0.
         seconds = min(math.ceil(min(wait_seconds, longest)), int(longest))
         query = (("wait", str(seconds)),) if seconds > 0 else ()
         return self._read(Call("GET", _attempt_path(attempt_id), query=query, patient=seconds > 0), work.AttemptView)
 
     def await_attempt(self, attempt_id: str, *, seconds: float) -> work.AttemptView:
-        """The attempt once it is settled, or after this many seconds."""
+        """The attempt as soon as it is settled, or after `seconds`. Sends several requests."""
         ends, pause_seconds = time.monotonic() + seconds, _PAUSE_SECONDS
         while True:
             sent_at = time.monotonic()
@@ -190,7 +190,7 @@ class WorkCalls(Calls):
         return AttemptToken(token, issued.identity)
 
     def abandon_workload(self, workload_id: str, reason: str) -> work.WorkloadView | work.PlanningView:
-        """Abandon the workload; what is published of it stays. Returns its plan if it is not open yet."""
+        """Abandon the workload; its published chunks stay. Returns its plan if the workload is not open yet."""
         call = new_post(f"{_workload_path(workload_id)}/abandon", with_reason(reason), repeatable=True)
         found = self._read(call, work.AbandonedWorkload)
         abandoned = found.workload or found.planning
@@ -219,7 +219,7 @@ class WorkCalls(Calls):
         return attempt
 
     def publish_override(self, override_id: str) -> work.AttemptView:
-        """Publish exactly the bytes that a break-glass override names; the same call again gives the same attempt."""
+        """Publish exactly the bytes that an override names. A repeated call returns the live or published attempt."""
         path = f"/v1/overrides/{sha256_text(override_id, 'override id')}/publish"
         return self._read(new_post(path, None, repeatable=True), work.AttemptView)
 
@@ -248,7 +248,7 @@ class WorkCalls(Calls):
 
 
 def _plan_error(planning: work.PlanningView) -> PvdmError:
-    """The error of the Steward's job, which does not try again by itself."""
+    """The error for a plan whose job has failed: the Steward does not run the job again by itself."""
     problem, hint = planning.problem, "run the same workload again when the cause is removed"
     message = f"the Steward cannot make the plan of {planning.workload_id}"
     if problem is None:

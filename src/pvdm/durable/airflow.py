@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 class WorkloadOperator(BaseOperator):  # type: ignore[misc]
     """Opens a workload, or continues it, and returns a summary when all of it is published.
 
-    A try that has to stop fails in a way that Airflow retries. A FAIL verdict, or an error that a repetition cannot
-    correct, fails the task at once.
+    If a retry can continue the workload, a try fails with an error after which Airflow retries. A FAIL verdict, or an
+    error that a repetition cannot correct, fails the task at once.
     """
 
     template_fields: Sequence[str] = ("workload_id", "parameters")
@@ -46,7 +46,7 @@ class WorkloadOperator(BaseOperator):  # type: ignore[misc]
         parallel: int = 1,
         **settings: Any,
     ) -> None:
-        """`job` is `module:function`. Without `get_spark` it returns Arrow tables. Other settings are Airflow's."""
+        """`job` is `module:function`. Without `get_spark` the job returns Arrow tables. `settings` are Airflow's."""
         super().__init__(**settings)
         self.url = url
         self.token_file = token_file
@@ -88,7 +88,7 @@ class WorkloadOperator(BaseOperator):  # type: ignore[misc]
 
 
 def _airflow_error(result: Outcome | PvdmError) -> Exception:
-    """An error that Airflow retries if a repetition continues the workload; else one that it does not."""
+    """An error after which Airflow retries, if a retry continues the workload; else an error that fails the task."""
     error: Exception = (AirflowException if may_be_repeated(result) else AirflowFailException)(end_text(result))
     return error
 

@@ -14,7 +14,7 @@ _GOT_MAX_CHARACTERS: Final = 80
 
 
 def is_number(value: object) -> bool:
-    """Whether it is a finite number, and not a truth value."""
+    """Whether the value is a finite number, and neither True nor False."""
     if isinstance(value, bool) or not isinstance(value, Real):
         return False
     try:
@@ -24,19 +24,19 @@ def is_number(value: object) -> bool:
 
 
 def is_whole(value: object) -> bool:
-    """Whether it is a whole number, and not a truth value."""
+    """Whether the value is a whole number, and neither True nor False."""
     return isinstance(value, Integral) and not isinstance(value, bool)
 
 
 def require_parallel(value: int) -> int:
-    """The number of chunks that a run works on at a time."""
+    """Return the number of chunks that a run works on at a time."""
     if not is_whole(value) or not 1 <= value <= PARALLEL_MAX:
         raise _invalid("parallel", f"1 to {PARALLEL_MAX} chunks at a time", value)
     return int(value)
 
 
 def require_workload_timeout(value: float | None) -> int | None:
-    """How long runs may stage the chunks of a workload, in whole seconds."""
+    """Return how long runs may stage the chunks of a workload, rounded up to whole seconds."""
     if value is None:
         return None
     if not is_number(value) or not 0 < value <= WORKLOAD_TIMEOUT_MAX_SECONDS:
@@ -46,7 +46,7 @@ def require_workload_timeout(value: float | None) -> int | None:
 
 
 def require_lease_seconds(value: int) -> int:
-    """How long a run holds its lease after each renewal."""
+    """Return how long a run holds its lease after each renewal, in seconds."""
     if not is_whole(value) or not LEASE_MIN_SECONDS <= value <= LEASE_MAX_SECONDS:
         expected = f"a whole number of seconds from {LEASE_MIN_SECONDS} to {LEASE_MAX_SECONDS}"
         raise _invalid("lease_seconds", expected, value)
@@ -54,14 +54,14 @@ def require_lease_seconds(value: int) -> int:
 
 
 def require_take_over(value: bool) -> bool:
-    """Whether the run ends the lease of another run."""
+    """Return whether the run ends the lease of another run."""
     if not isinstance(value, bool):
         raise _invalid("take_over", "True or False", value)
     return value
 
 
 def argument_text(value: object) -> str:
-    """The value for an error, with a text in quotes."""
+    """The value as an error shows it: shortened, and in quotes if it is a text."""
     return repr(value)[:_GOT_MAX_CHARACTERS]
 
 

@@ -1,6 +1,6 @@
 """Runs a workload in an AWS Lambda durable function: each step of the execution is one segment of the workload.
 
-The execution's checkpoints only say how many segments there were. What is published is in the Steward's ledger, so a
+The execution's checkpoints have only the results of its steps. The Steward's ledger has what is published, so a
 step that Lambda repeats, or a replay of the whole execution, publishes nothing twice.
 """
 
@@ -35,7 +35,7 @@ _PAUSE_LONGEST_SECONDS: Final = 60
 
 
 class _SegmentResult(TypedDict):
-    """What a step leaves in its checkpoint. `ended` is None if another segment follows."""
+    """What a segment's step stores in its checkpoint. `ended` is the summary; None if another segment follows."""
 
     ended: dict[str, Any] | None
     handed_in: int
@@ -56,10 +56,10 @@ def run_workload(  # noqa: PLR0913 - settings are given by name
     workload_timeout: float | None = None,
     parallel: int = 1,
 ) -> dict[str, Any]:
-    """Run the workload to its end, and return a summary. The execution fails with the error of any other outcome.
+    """Run the workload until it is published, and return a summary. Another outcome fails the execution with its error.
 
-    A segment stops before the invocation's time is over. Then the execution pauses: for a second after progress, and
-    twice as long after each further segment without it. The next segment begins in a new invocation with its full time.
+    A segment stops before the invocation's time is over. Then the execution pauses: a second after progress, and twice
+    as long after each further segment without progress, at most a minute. The next segment begins in a new invocation.
     """
 
     def open_workload(_step: StepContext) -> int | None:
@@ -112,15 +112,15 @@ def _result_of(outcome: Outcome, handed_in: int) -> _SegmentResult:
 
 
 def _summary(outcome: Committed) -> dict[str, Any]:
-    """The outcome without its chunks: a plan may have 10,000 of them, and a checkpoint has a limit."""
+    """The outcome with the number of its chunks in place of the chunks: a checkpoint's size is limited."""
     document = outcome.to_json()
     return {**{name: value for name, value in document.items() if name != "chunks"}, "chunks": len(outcome.chunks)}
 
 
 def _times_left(context: DurableContext, rollback_threshold: float | None) -> tuple[float | None, float | None]:
-    """How long this invocation still has, and how long before its end a segment stops.
+    """The seconds that this invocation has left, and how long before their end a segment stops.
 
-    Raises `segment_timed_out` if there is no time to work. Then the step is repeated in another invocation.
+    Raises `segment_timed_out` if no time is left for work. After this error, another invocation repeats the step.
     """
     invocation = context.lambda_context
     if invocation is None:
@@ -138,7 +138,7 @@ def _pause_after(failures: int) -> Duration:
 
 
 def _retry(error: Exception, attempt: int) -> RetryDecision:
-    """Repeat a step only if nothing has to change for it, such as while the Steward cannot be reached."""
+    """Repeat a step if a repetition alone can correct the error, for example if the Steward cannot be reached."""
     if isinstance(error, PvdmError) and may_be_repeated(error) and attempt < FAILURES_MAX:
         is_leased = error.code == Code.WORKLOAD_LEASED  # perhaps by an invocation that was killed
         return RetryDecision.retry(Duration.from_seconds(LEASE_SECONDS) if is_leased else _pause_after(attempt))

@@ -12,7 +12,7 @@ from pvdm.model.states import WITH_STEWARD, AttemptState
 
 @dataclass(frozen=True, slots=True)
 class ChunkCounts:
-    """The chunks of a workload by the states of their last attempts; `together`: they are published at once."""
+    """How many chunks of a workload are in each state. `together`: all chunks are published at once."""
 
     total: int
     published: int
@@ -59,11 +59,11 @@ class ChunkCounts:
 
     @property
     def nothing_published(self) -> bool:
-        """Whether nothing is published, and nothing will be without another run."""
+        """Whether no chunk is published, and without another run no chunk will be published."""
         return not self.published and (not self.with_steward or (self.together and self.to_stage > 0))
 
     def _parts(self, first: str, other: str) -> list[str]:
-        """A phrase for each count above zero. The first one names the number of all chunks."""
+        """A phrase for each count above zero: `first` or `other` with the count, and a verb."""
         phrases = (
             (self.published, "is published", "are published"),
             (self.failed, "failed", "failed"),

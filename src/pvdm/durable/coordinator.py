@@ -70,15 +70,14 @@ class Coordinator:
         `watch` is called at every step. A run holds the lease of its workload, and renews it several times within
         `lease_seconds`. With `take_over` it ends the lease that another run had when this one began.
 
-        A run stops before `segment_timeout` seconds have passed since the Coordinator was created, earlier by
-        `rollback_threshold` seconds, and when it has staged `max_chunks` chunks. If the segment began before, for
-        example with its process, `segment_started_at` says when, by `pvdm.durable.segment.elapsed_seconds`. An argument
-        that cannot be used raises an `InputError`. `workload_timeout` is how long the
-        runs of a workload may stage its chunks, in seconds after its opening (by default 5,400). A later run can change
-        it.
+        A run stops `rollback_threshold` seconds before the end of its segment, or when it has staged `max_chunks`
+        chunks. The segment ends `segment_timeout` seconds after the Coordinator was created. If it began before that,
+        for example with its process, `segment_started_at` is its start by `pvdm.durable.segment.elapsed_seconds`.
+        `workload_timeout` is how long after the opening of a workload its runs may stage chunks, in seconds (by default
+        5,400); a later run can change it. An argument that cannot be used raises an `InputError`.
 
         A run works on up to `parallel` chunks at a time, in the same Spark application. Then `build` is called from
-        several threads. With Arrow tables, the rows of that many chunks are in memory.
+        several threads. With Arrow tables, the rows of `parallel` chunks are in memory.
         """
         self._segment = Segment.start(
             segment_timeout, rollback_threshold, max_chunks=max_chunks, started_at=segment_started_at
@@ -113,10 +112,10 @@ class Coordinator:
         contract: DataProductContract | Path | str | None = None,
         **parameters: object,
     ) -> Outcome:
-        """Open the workload, or continue it, and bring every chunk to its end.
+        """Open or continue the workload, and bring every chunk to its end.
 
         `build` makes a chunk's rows; without `build`, Spark makes them by the contract's filter and mapping. `table` or
-        `contract` (one in force, or its file) names the target. `parameters` are the contract's parameters.
+        `contract` (a contract in force, or its file) names the target. `parameters` are the contract's parameters.
         """
         return self.run(workload_id, self._require_target(table, contract), parameters, build)
 
@@ -134,9 +133,9 @@ class Coordinator:
         return self._run(opened, build)
 
     def open_workload(self, workload_id: str, table: str, parameters: Mapping[str, object]) -> WorkloadView:
-        """Open the workload, or find it again, without working on it. This waits until its plan is made.
+        """Open the workload, or return it if it exists, and work on no chunk. This waits until its plan is made.
 
-        Raises `segment_timed_out` if the segment ends before. Then the Steward goes on with the plan.
+        Raises `segment_timed_out` if the segment has to stop before that. The Steward goes on with the plan.
         """
         texts = {name: _parameter_text(name, value) for name, value in parameters.items()}
         watch = planning_watch(self._watch)
@@ -271,9 +270,9 @@ def resume_workload(
     parallel: int = 1,
     watch: Watch = ignore_progress,
 ) -> Outcome:
-    """Continue an open workload for one segment: the function that supervisors and serverless adapters call.
+    """Continue an open workload for one segment. Schedulers and serverless functions call this.
 
-    It may be called again at any time and from any process. Published chunks are not staged again. The arguments are
+    This may be called again at any time and from any process. Published chunks are not staged again. The arguments are
     those of `Coordinator`.
     """
     opened = Coordinator(
@@ -290,14 +289,14 @@ def resume_workload(
 
 
 def _session_function(spark: SparkSession | Callable[[], SparkSession] | None) -> Callable[[], SparkSession] | None:
-    """A function that returns the session, and starts it at its first call if needed."""
+    """A function that returns the session. If `spark` is a function, the first call starts the session."""
     if spark is None:
         return None
     return functools.cache(spark) if callable(spark) else lambda: spark
 
 
 def _refuse_build(_spark: object, chunk: Chunk) -> None:
-    """The job for a branch that is staged already: it has no rows to make, so it raises."""
+    """The job for a branch that is staged already. Raises, since such a branch needs no rows of a job."""
     raise Code.BRANCH_NOT_ADOPTED(got=chunk.chunk_id)
 
 

@@ -17,9 +17,9 @@ from pvdm.model.states import AttemptState
 
 
 def complete_outcome(client: StewardClient, outcome: Outcome, *, repairs: bool = False) -> Outcome:
-    """Add to an outcome without success how many chunks are published, and what its error says about that.
+    """Add the counts of the workload's chunks to an outcome with an error, and complete the error's message.
 
-    `repairs`: the contract allows automatic repairs, so the attempts that they have repaired are added too.
+    `repairs`: the contract allows automatic repairs, so failed attempts before the last ones are added to any outcome.
     """
     if repairs:
         outcome = _with_failed_attempts(client, outcome)
@@ -42,7 +42,7 @@ def _rolled_back_error(outcome: RolledBack, counts: ChunkCounts | None) -> PvdmE
 
 
 def _segment_text(outcome: RolledBack, counts: ChunkCounts | None) -> str:
-    """What a segment that has staged as many chunks as it may has reached, and what is left."""
+    """How many chunks were published by a segment that has staged `max_chunks`, and how many are left."""
     published = sum(1 for each in outcome.chunks if each.state is AttemptState.COMMITTED and not each.before)
     waiting = sum(1 for each in outcome.chunks if each.attempt.waiting)
     done = [f"{counted(published, 'chunk')} {'was' if published == 1 else 'were'} published"] if published else []
@@ -52,7 +52,7 @@ def _segment_text(outcome: RolledBack, counts: ChunkCounts | None) -> str:
 
 
 def _count_chunks(client: StewardClient, workload_id: str) -> ChunkCounts | None:
-    """The chunks of the workload by state; None while the Steward cannot say. Does not wait for it."""
+    """The chunks of the workload by state; None if the Steward does not answer. Does not wait for a restart."""
     with contextlib.suppress(PvdmError):
         found = client.with_patience(patient=False).workload(workload_id, limit=1, look_up_source=False)
         return ChunkCounts.of(found)
@@ -97,7 +97,7 @@ def read_chunks(client: StewardClient, workload_id: str) -> Iterator[ChunkView]:
 
 
 def count_as_published_now(outcome: Outcome, published_before: Collection[str]) -> Outcome:
-    """The outcome of a last segment, in which what earlier segments of the same command published is published now."""
+    """The outcome of the last segment. Chunks that earlier segments of the command published count as published now."""
     chunks = tuple(replace(each, before=each.chunk_id in published_before) for each in outcome.chunks)
     return replace(outcome, chunks=chunks)
 
@@ -105,7 +105,7 @@ def count_as_published_now(outcome: Outcome, published_before: Collection[str]) 
 def read_failed_attempts(
     client: StewardClient, workload_id: str, last: Mapping[str, AttemptView]
 ) -> dict[str, tuple[AttemptView, ...]]:
-    """The attempts with a FAIL verdict that precede the `last` ones of these chunks, by the chunk's id."""
+    """The VERIFICATION_FAILED attempts before the `last` attempt at each of these chunks, by chunk id."""
     wanted = {chunk_id for chunk_id, attempt in last.items() if attempt.number > 1}
     found: dict[str, list[AttemptView]] = {chunk_id: [] for chunk_id in wanted}
     read = 0
@@ -119,7 +119,7 @@ def read_failed_attempts(
 
 
 def _with_failed_attempts(client: StewardClient, outcome: Outcome) -> Outcome:
-    """The outcome with the failed attempts before the last ones, as far as the Steward says."""
+    """The outcome with the failed attempts before the last ones; without them if they cannot be read."""
     failed: dict[str, tuple[AttemptView, ...]] = {}
     with contextlib.suppress(PvdmError):
         last = {each.chunk_id: each.attempt for each in outcome.chunks}

@@ -1,4 +1,4 @@
-"""Finds the function of a producer that `module:function` names."""
+"""Loads the producer's function that a text `module:function` names."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def load_job(text: str) -> Build:
         sys.path.insert(0, here)
     try:
         function = getattr(importlib.import_module(module), name, None)
-    except (Exception, SystemExit) as error:  # a script that runs when it is imported may end the process
+    except (Exception, SystemExit) as error:  # SystemExit: a script that runs at its import may end the process
         message = f"the module of {ascii(text)[1:-1][:120]} cannot be imported"
         got, hint = f"{type(error).__name__}: {error}"[:200], _import_hint(module, name, here)
         raise Code.JOB_INVALID(message, reason="job_not_importable", got=got, hint=hint) from error
@@ -39,14 +39,14 @@ def load_job(text: str) -> Build:
 
 
 def _import_hint(module: str, function: str, here: str) -> str:
-    """Where modules are looked for; a name with .py is a common mistake."""
+    """The next step: leave .py out of the name, or change to the folder of the module."""
     if module.endswith(".py"):
         return f"name the module without .py: {module.removesuffix('.py').replace('/', '.')}:{function}"
     return f"it was looked for in {here} and among the installed modules; change to the folder that holds it"
 
 
 def _functions_hint(module: str, wanted: str) -> str:
-    """The names of the imported module's functions, those most like the wanted one first."""
+    """A hint with the names of the module's functions, the names most like the wanted one first."""
     functions = (name for name, value in vars(sys.modules[module]).items() if isinstance(value, types.FunctionType))
     names = difflib.get_close_matches(wanted, [name for name in functions if name[0] != "_"], _NAMES_MAX, cutoff=0)
     return f"its functions: {', '.join(names)}" if names else f"{module} has no function"

@@ -1,4 +1,4 @@
-"""The lease of a workload, held while a run works on it: acquired first, renewed in a thread, released at the end."""
+"""Holds the lease of a workload while a run works on it: acquires it, renews it in a thread, and releases it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class HeldLease:
     """A lease of this run. `lease_number` grows with each new lease of the workload."""
 
     def __init__(self, client: StewardClient, workload_id: str, run_id: str, lease: LeaseView) -> None:
-        # Not patient: a thread that waits for a Steward that restarts could not end with the run.
+        # Not patient: while a thread waits for a Steward that restarts, it could not end with the run.
         self._client = client.with_patience(patient=False)
         self._workload_id = workload_id
         self._run_id = run_id
@@ -42,14 +42,14 @@ class HeldLease:
         self._thread.start()
 
     def require(self) -> None:
-        """Raise `lease_lost` if the Steward has refused to renew the lease."""
+        """Raise the Steward's error if it has refused to renew the lease, for example `lease_lost`."""
         if self._lost is not None:
             raise self._lost
 
     def find_loss(self, error: PvdmError) -> PvdmError:
-        """Why the lease is lost, in the Steward's words now; `error` if it does not say.
+        """Try to renew the lease. If the Steward refuses because the lease is lost, return its error; else `error`.
 
-        The catalog answers engines with less detail, so its error has no hint, and may be older.
+        The new error replaces one of the catalog, which has no hint and may be outdated.
         """
         try:
             self._client.renew_lease(self._workload_id, self._run_id, self.lease_number)
@@ -58,7 +58,7 @@ class HeldLease:
         return error
 
     def release(self) -> None:
-        """Stop the renewals, and release the lease so that another run need not wait for its expiry."""
+        """Stop the renewals, and release the lease, so that another run can begin before its expiry."""
         self._ended.set()
         if self._lost is None:
             with contextlib.suppress(PvdmError):
@@ -74,7 +74,7 @@ class HeldLease:
                 if error.code in _LOSSES:
                     self._lost = error
                     return
-                # The Steward restarts or is busy, or the token is being replaced. Only it knows when the lease ends.
+                # The Steward restarts or is busy, or the token is being replaced. The lease may still be live.
                 wait_seconds = min(_RETRY_SECONDS, self._seconds)
 
 
@@ -84,8 +84,8 @@ def hold_lease(
 ) -> Iterator[HeldLease]:
     """Acquire the lease of an open workload, and renew it until the end of the block.
 
-    Raises `workload_leased` while another run has the lease, unless its number is `take_over_from`. The lease of a run
-    of this host that has ended is taken over at once.
+    Raises `workload_leased` while another run has the lease, unless the lease's number is `take_over_from`. If the
+    other run was on this host and has ended, its lease is taken over at once.
     """
     run_id = secrets.token_hex(16)
     _runs_here.add(run_id)
@@ -117,15 +117,15 @@ def _acquire(
         try:
             return client.acquire_lease(workload_id, request)
         except ConflictError as error:
-            process_and_run = str(error.details.pop("process", ""))  # says nothing to a person
+            process_and_run = str(error.details.pop("process", ""))  # internal, so not shown to the user
             if error.code != Code.WORKLOAD_LEASED or not _has_ended(process_and_run):
                 raise
-            # Other runs may see the same. The one that comes first gets the lease, and the others are refused.
+            # Other runs may find this too. The Steward gives the lease to the first of them, and refuses the others.
             request = request.model_copy(update={"take_over_from": int(str(error.details["lease_number"]))})
 
 
 def _has_ended(process_and_run: str) -> bool:
-    """Whether this run was one of a process of this host, and has ended."""
+    """Whether this run, with the identity of its process, was on this host and has ended."""
     process, _, run_id = process_and_run.rpartition(" ")
     if process == process_identity(os.getpid()):
         return run_id not in _runs_here
@@ -133,14 +133,14 @@ def _has_ended(process_and_run: str) -> bool:
 
 
 def process_identity(pid: int) -> str | None:
-    """A text that no other process has: boot, process namespace, process id and start time. None if one is unknown."""
+    """A text that no other process has: boot, process namespace, id and start time. None if one of them is unknown."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
         namespace = os.readlink("/proc/self/ns/pid")  # noqa: PTH115 - the text of the link, which names no file
         fields = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()
     except OSError:
         return None
-    is_over = fields[0] in {"Z", "X"}  # it has ended, but its parent has not asked how
+    is_over = fields[0] in {"Z", "X"}  # it has ended, but its parent has not read its exit status
     return f"{boot} {namespace} {pid} {'ended' if is_over else fields[_START_TIME_FIELD]}"
 
 
@@ -157,7 +157,7 @@ def has_ended(process: str) -> bool:
 
 
 def _exists(pid: int) -> bool:
-    """Whether there is a process with this id, also if `/proc` hides it from this user (`hidepid`)."""
+    """Whether a process with this id exists, even if `/proc` hides it from this user (`hidepid`)."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

@@ -16,7 +16,7 @@ from pvdm.model.states import AttemptState, WorkloadState
 
 
 class Activity(Enum):
-    """What the run does now: for a chunk, or with PLANNING for the whole workload."""
+    """What a run does with a chunk now. PLANNING is about the whole workload."""
 
     PLANNING = "reading the source to plan the chunks"
     SKIPPED = "published before"
@@ -40,7 +40,7 @@ class Step:
     activity: Activity
     done: int  # the number of published chunks
     total: int
-    attempt: int | None = None  # its number
+    attempt: int | None = None  # the attempt's number
     problem: str | None = None  # why the attempt does not advance or was not staged
     note: str | None = None
 
@@ -49,7 +49,7 @@ Watch: TypeAlias = Callable[[Step], None]
 
 
 def planning_watch(watch: Watch) -> Callable[[PlanningView], None]:
-    """A function for the client that passes the progress of a plan on."""
+    """Return a function that reports the progress of a plan to `watch`."""
 
     def report(found: PlanningView) -> None:
         problem = None if found.problem is None else found.problem.message
@@ -85,8 +85,8 @@ class PublicationTime(Enum):
 class SourceMoved:
     """The source has a newer snapshot than the one that the workload reads.
 
-    `correction` says how newer rows are published. `opened_at` is when the workload was opened and pinned its snapshot;
-    None if the workload had ended when it was last read.
+    `correction` says how to publish newer rows. `opened_at` is when the workload was opened and pinned its snapshot;
+    None if the workload had ended when the run last read it.
     """
 
     pinned_snapshot_id: int
@@ -115,9 +115,9 @@ class SourceMoved:
 
 @dataclass(frozen=True, slots=True)
 class ChunkOutcome:
-    """One chunk and its last attempt; `before`: an earlier run published it.
+    """One chunk and its last attempt. `before`: an earlier run published the chunk.
 
-    `failed_attempts` are those with a FAIL verdict before the last one, if the contract allows automatic repairs.
+    `failed_attempts` are earlier VERIFICATION_FAILED attempts, if the contract allows automatic repairs.
     """
 
     chunk_id: str
@@ -171,7 +171,7 @@ class ChunkOutcome:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """Every chunk is published; `source_moved` if the source has newer snapshots than the workload reads.
+    """Every chunk is published. `source_moved` is set if the source has a newer snapshot than the workload reads.
 
     `note` says what an overwrite without rows has left unchanged.
     """
@@ -198,7 +198,7 @@ class Committed:
 
     @property
     def extent(self) -> ExtentView | None:
-        """Rows and files added and removed; None if the Steward does not know."""
+        """How many rows and files were added and removed; None if a chunk's counts are unknown."""
         return extent_of(self.chunks)
 
     @property
@@ -214,7 +214,7 @@ class Committed:
 
     @property
     def alerts(self) -> list[str]:
-        """What a caller could overlook: an earlier run published the rows, the source is newer, or there is no row."""
+        """What a caller could overlook: no row, an earlier publication, a newer source, or a repair."""
         found = [] if self.source_moved is None else [str(self.source_moved)]
         when = "has no row for these parameters"
         if self.published is PublicationTime.BEFORE:
@@ -228,7 +228,7 @@ class Committed:
         return found
 
     def require(self) -> Committed:
-        """Return this outcome. The other outcomes raise their error."""
+        """Return this outcome. In the other classes, `require` raises the outcome's error."""
         return self
 
     def to_json(self) -> dict[str, object]:
@@ -237,10 +237,10 @@ class Committed:
 
 
 @dataclass(frozen=True, slots=True)
-class _Unpublished:
-    """What the two outcomes of a run that did not publish every chunk share.
+class _UnpublishedOutcome:
+    """The common part of the two outcomes of a run that has not published every chunk.
 
-    `chunk_counts` are of the whole workload; None if the Steward could not be asked.
+    `chunk_counts` are those of the whole workload; None if they could not be read.
     """
 
     workload_id: str
@@ -268,9 +268,9 @@ class _Unpublished:
         return f"the Steward did not say what is published; `pvdm status --workload-id {self.workload_id}` shows it"
 
     def __str__(self) -> str:
-        """The same lines as the command prints."""
+        """The lines that the command prints."""
         error = self.error
-        if isinstance(error, SegmentEndedError):  # no error for a person, since another run continues
+        if isinstance(error, SegmentEndedError):  # shown without `error:`, since another run continues
             texts = (f"{self.name}  {self.workload_id} of {self.table}", segment_end_text(error), self.counts_text)
             return "\n".join(map(printable, texts))
         lines = [f"{self.name}  {self.workload_id} of {self.table}", f"error: {error.message} ({error.reason})"]
@@ -287,7 +287,7 @@ class _Unpublished:
 
 
 @dataclass(frozen=True, slots=True)
-class VerificationFailed(_Unpublished):
+class VerificationFailed(_UnpublishedOutcome):
     """A verdict was FAIL, or the gate refused; the chunk was not published. The next step is `repair`.
 
     `before`: the chunk failed in an earlier run, and this run has not tried it again.
@@ -312,10 +312,10 @@ class VerificationFailed(_Unpublished):
 
 
 @dataclass(frozen=True, slots=True)
-class RolledBack(_Unpublished):
+class RolledBack(_UnpublishedOutcome):
     """The run ended before all chunks were published, but not by a failed verification; `error` has the next step.
 
-    If its error is `segment_ended`, it ended in order, and another run continues.
+    If `error` is a `SegmentEndedError`, the run stopped in time, and another run continues.
     """
 
     @property
@@ -338,7 +338,7 @@ Outcome: TypeAlias = Committed | VerificationFailed | RolledBack
 
 
 def failed_text(failed: AttemptView, last: AttemptView) -> str:
-    """A text on an attempt that failed before the last one at its chunk."""
+    """A text about an attempt that failed before the `last` attempt at the same chunk."""
     classes = ", ".join(each.value for each in failed.classes)
     repaired = f"; its repair is published as attempt {last.number}" if last.state is AttemptState.COMMITTED else ""
     return f"attempt {failed.number} failed{f' ({classes})' if classes else ''}{repaired}"
@@ -360,7 +360,7 @@ def extent_of(chunks: Sequence[ChunkOutcome]) -> ExtentView | None:
 
 
 def _json(outcome: Outcome) -> dict[str, object]:
-    """The common JSON fields; counts are null if the Steward does not know them."""
+    """The common JSON fields. Row and file counts are null if a chunk's counts are unknown."""
     extent = extent_of(outcome.chunks)
     counts = ("rows_added", "files_added", "rows_removed", "files_removed")
     overrides = {each.attempt.override_id for each in outcome.chunks}
@@ -390,7 +390,7 @@ def _unpublished_json(outcome: VerificationFailed | RolledBack) -> dict[str, obj
 
 
 def find_source_move(workload: WorkloadView, chunks: Sequence[ChunkOutcome], *, appends: bool) -> SourceMoved | None:
-    """The pinned and the newest snapshot of the source; None if they are equal, or one is not known."""
+    """The pinned and the newest snapshot of the source; None if both are equal, or one is unknown."""
     pinned, newest = workload.source_snapshot_id, workload.source_newest_snapshot_id
     if pinned is None or newest is None or pinned == newest:
         return None

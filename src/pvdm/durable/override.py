@@ -25,7 +25,7 @@ from pvdm.model.states import AttemptState
 def publish_override(client: StewardClient, override_id: str, watch: Watch = ignore_progress) -> Outcome:
     """Publish the bytes that an accepted override names, as an operator, and wait for the outcome.
 
-    A repeated call waits for the same attempt until that ends. If it ended unpublished, the call makes a new attempt.
+    A repeated call waits for the same attempt. If that attempt has ended unpublished, the call makes a new one.
     """
     attempt = client.publish_override(override_id)
     published_before = attempt.state is AttemptState.COMMITTED

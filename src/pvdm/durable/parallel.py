@@ -18,15 +18,15 @@ _Result = TypeVar("_Result")
 
 
 class WorkThreads(Generic[_Item, _Result]):
-    """Takes the items in their order, and starts no further one after the first that fails.
+    """Begins the items in their order, and none after the first failure.
 
-    Work that has begun is brought to its end. The threads are daemons, so that an interrupted process can end.
+    Work on an item that was begun is brought to its end. The threads are daemons: an interrupted process can end.
     """
 
     def __init__(
         self, work: Callable[[_Item], _Result], *, threads: int, is_failure: Callable[[_Result], bool]
     ) -> None:
-        """`is_failure` says of a result whether it prevents further items, as an error of the work does."""
+        """`is_failure` returns whether a result is a failure. An error that `work` raises is always one."""
         self._work = work
         self._threads = threads
         self._is_failure = is_failure
@@ -36,13 +36,13 @@ class WorkThreads(Generic[_Item, _Result]):
         self._running = 0
         self._results: dict[int, tuple[_Item, _Result]] = {}
         self._errors: dict[int, BaseException] = {}
-        # Each thread puts None here at its end. See `pvdm.physical.watchdog` why this is no `join`.
+        # Each thread puts None here at its end. `pvdm.physical.watchdog` says why `join` is not used.
         self._ends: queue.SimpleQueue[None] = queue.SimpleQueue()
 
     def run(self, items: Iterator[_Item]) -> list[tuple[_Item, _Result]]:
         """Work on the items; returns the results in the order of the items.
 
-        Raises the first error in that order, unless the result of an earlier item is a failure.
+        Raises the error of the first item that has one, unless the result of an earlier item is a failure.
         """
         for number in range(self._threads):
             name = f"pvdm chunk {number + 1}"
@@ -56,7 +56,7 @@ class WorkThreads(Generic[_Item, _Result]):
         return [self._results[index] for index in sorted(self._results)]
 
     def stop(self, *, while_needed: Callable[[], bool], seconds: float) -> BaseException | None:
-        """Start no further item, and wait so long for the threads while that is needed; returns the first error."""
+        """Begin no further item. Wait for the threads while needed, at most `seconds`. Returns the first error."""
         self._stopping = True
         deadline = time.monotonic() + seconds
         self._await_end(lambda: while_needed() and time.monotonic() < deadline)

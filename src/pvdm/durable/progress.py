@@ -1,4 +1,4 @@
-"""Whether another segment follows a segment, and how many in a row made no progress. For every kind of supervisor."""
+"""Decides for supervisors and schedulers whether another segment follows, and counts segments without progress."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from pvdm.errors import Code, PvdmError, StateUnknownError, UnavailableError
 from pvdm.model.states import CRASH_LOOP_LEASES, WITH_STEWARD, AttemptState
 
 FAILURES_MAX: Final = CRASH_LOOP_LEASES
-"""After so many segments in a row without progress a supervisor stops."""
+"""A supervisor stops after this number of segments in a row without progress."""
 
 Result: TypeAlias = Outcome | PvdmError
 _HANDED_IN: Final = WITH_STEWARD | {AttemptState.COMMITTED}
-# The same call continues after these; see the section on exit codes in docs/cli.md.
+# After these errors a repeated call continues the workload (docs/cli.md, exit codes).
 _CONTINUED: Final = frozenset(
     {Code.SEGMENT_ENDED, Code.ATTEMPT_ROLLED_BACK, Code.STAGING_UNKNOWN, Code.LEDGER_SERIALIZATION}
 )
@@ -24,13 +24,13 @@ _REPEATED: Final = frozenset({Code.WORKLOAD_LEASED, Code.SEGMENT_ENDED, Code.INT
 
 @dataclass(slots=True)
 class Progress:
-    """How many attempts were handed in, and how many segments in a row ended without another one."""
+    """How many attempts were handed in, and how many segments in a row ended without a further hand-in."""
 
     handed_in: int
     failures: int = 0
 
     def note(self, handed_in: int, *, waits: bool) -> None:
-        """Count a segment that has ended. One that `waits` for the Steward has not failed."""
+        """Count a segment that has ended. A segment that `waits` for the Steward does not count as a failure."""
         self.failures = 0 if waits or handed_in > self.handed_in else self.failures + 1
         self.handed_in = handed_in
 
@@ -42,16 +42,16 @@ class Progress:
 
 
 def may_continue(result: Result) -> bool:
-    """Whether the same call continues the workload, with nothing changed before."""
+    """Whether a repeated call can continue the workload if nothing else changes."""
     if isinstance(result, RolledBack):
         return result.error.code in _CONTINUED or result.error.reason == "lease_expired"
     return isinstance(result, (UnavailableError, StateUnknownError))
 
 
 def may_be_repeated(result: Result) -> bool:
-    """Whether a scheduler may repeat the call.
+    """Whether a scheduler may repeat the call: as `may_continue`, or after an interruption, or while a lease is live.
 
-    It may also do so after an interruption, and while a lease is live, which a killed run leaves for a while.
+    A killed run on another host leaves a live lease until the expiry of that lease.
     """
     error = result.error if isinstance(result, RolledBack) else result
     return may_continue(result) or (isinstance(error, PvdmError) and error.code in _REPEATED)
@@ -68,7 +68,7 @@ def waits_for_steward(result: Result) -> bool:
 
 
 def count_handed_in(workload: WorkloadView) -> int:
-    """The chunks that need no further segment, unless they fail."""
+    """The number of chunks that are published, or with the Steward."""
     return sum(each.chunks for each in workload.chunk_states if each.state in _HANDED_IN)
 
 

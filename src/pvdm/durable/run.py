@@ -57,9 +57,9 @@ class Settings:
     """Settings of a run. `repair_reason` says why failed chunks are tried again; None if they are not.
 
     `get_stager` is called when there is a chunk to stage, since it may start Spark. `opened_attempt` is the id of an
-    attempt that the caller has just opened: its publication counts as this run's. The run renews its lease within
-    `lease_seconds`; with `take_over` it ends the lease that another run had when this one began. `stages_rows` is
-    False if the rows are staged. The run works on so many chunks at a time as `parallel` says.
+    attempt that the caller has just opened: this run counts as its publisher. The run renews its lease within
+    `lease_seconds`. With `take_over` it ends the lease that another run had when this run began. `stages_rows` is
+    False if the rows are staged already. `parallel` is the number of chunks that the run works on at a time.
     """
 
     make_rows: MakeRows
@@ -76,9 +76,9 @@ class Settings:
 
 
 class Run:
-    """Begins the chunks in the plan's order. After a failed chunk it begins no other, since all have the same job.
+    """Begins the chunks in the plan's order. After a failed chunk it begins no other: all chunks have the same job.
 
-    Chunks are worked on in threads; the lock protects what they share. The calling thread can be interrupted.
+    Threads work on the chunks, and the lock protects what the threads share. The calling thread can be interrupted.
     """
 
     def __init__(self, client: StewardClient, workload: WorkloadView, bound: BoundContract, settings: Settings) -> None:
@@ -91,7 +91,7 @@ class Run:
         self._published_before: set[str] = set()
         self._failed: tuple[ChunkView, AttemptView] | None = None  # a chunk that failed while others waited
         self._plan_indexes: dict[str, int] = {}
-        self._failed_before: set[str] = set()  # the chunks that failed in an earlier run and were not tried again
+        self._failed_before: set[str] = set()  # failed in an earlier run, and not tried again in this run
         self._source_noted = False
         self._staged = 0  # how many attempts this run has begun
         self._staging: set[str] = set()  # the chunks that are being staged
@@ -101,7 +101,7 @@ class Run:
         self._at_end = contextlib.ExitStack()
 
     def execute(self) -> Outcome:
-        """Run to the end, or until an interruption or a rollback; raises other errors.
+        """Run to the end, or until an interruption or a rollback. Raises other errors.
 
         Raises `workload_leased` if another run holds the workload's lease.
         """
@@ -111,7 +111,7 @@ class Run:
         try:
             with raise_on_sigterm(), self._at_end:
                 if self._settings.stages_rows:
-                    self._hold_lease_of_open()
+                    self._hold_lease_if_needed()
                 outcome = self._run_chunks()
         except (KeyboardInterrupt, SigtermReceived):  # perhaps while the lease was released
             outcome = outcome or self._rolled_back_outcome(self._interrupted_error())
@@ -121,10 +121,10 @@ class Run:
             outcome = self._rolled_back_outcome(error)
         return outcome
 
-    def _hold_lease_of_open(self) -> None:
-        """Hold the lease from the start, so that a second run ends before it has staged anything.
+    def _hold_lease_if_needed(self) -> None:
+        """Acquire the lease at the start, so that a second run ends before it has staged anything.
 
-        If every chunk is handed in, only a repair needs a lease, and the workload's deadline may have passed.
+        If every chunk is handed in, the run waits without a lease, since the workload's deadline may have passed.
         """
         workload = self._workload
         if workload.state is WorkloadState.OPEN and count_handed_in(workload) < workload.chunk_count:
@@ -150,7 +150,7 @@ class Run:
         for chunk, attempt in completed:
             if _is_failure(attempt):
                 return self._failed_outcome(chunk, attempt)
-        # Proved chunks wait if the contract has all chunks of a workload published together.
+        # With `atomicity: workload`, a proved chunk waits until all chunks are proved.
         for chunk, attempt in (each for each in completed if each[1].waiting):
             ended_chunk, ended = chunk, self._await_attempt(chunk, attempt, until_published=True)
             if self._failed is not None:
@@ -170,7 +170,7 @@ class Run:
             self._interrupted = True
             error = threads.stop(while_needed=lambda: bool(self._staging), seconds=_ROLLBACK_SECONDS)
             if isinstance(error, PvdmError):
-                raise error from None  # it says what happened to the rows
+                raise error from None  # this error says what happened to the rows
             raise
 
     def _unchanged_note(self) -> str | None:
@@ -181,7 +181,7 @@ class Run:
         return None if extent.rows_added or extent.files_removed else _UNCHANGED_NOTE
 
     def _find_source_move(self) -> SourceMoved | None:
-        """Whether the source has newer snapshots, by the workload as it was last read."""
+        """The source's newest snapshot if it is not the pinned one, by the workload as it was last read; else None."""
         appends = self._bound.contract.boundary.operation is Operation.APPEND
         return find_source_move(self._workload, self._outcomes(), appends=appends)
 
@@ -193,7 +193,7 @@ class Run:
             read += len(page)
 
     def _complete_chunk(self, chunk: ChunkView) -> AttemptView:
-        """Bring the chunk's last attempt, or new attempts, to their end; returns the last one."""
+        """Bring the chunk's last attempt, or new attempts, to their end; returns the last attempt."""
         settled = self._settle_last(chunk)
         attempt = settled if isinstance(settled, AttemptView) else self._try_chunk(chunk, settled)
         while (reason := self._find_automatic_repair(chunk, attempt)) is not None:
@@ -203,7 +203,7 @@ class Run:
         return attempt
 
     def _settle_last(self, chunk: ChunkView) -> AttemptView | str:
-        """The chunk's last attempt if it counts for this run; else the reason for a new attempt."""
+        """End the chunk's last attempt. Returns the attempt if it decides the chunk; else the reason for a new one."""
         last, reason = chunk.attempt, _FIRST_REASON
         if last is not None:
             is_of_earlier_run = last.attempt_id != self._settings.opened_attempt
@@ -216,7 +216,7 @@ class Run:
                     return last
                 case AttemptState.VERIFYING | AttemptState.COMMITTING:
                     if last.problem is not None:
-                        # The Steward tries at once if the attempt is reported as staged again: the cause may be gone.
+                        # If the attempt is handed in again, the Steward tries at once: the cause may be gone.
                         last = self._client.staged(last.attempt_id)
                     return self._await_attempt(chunk, last)
                 case AttemptState.STAGING:
@@ -235,7 +235,7 @@ class Run:
         return reason
 
     def _find_automatic_repair(self, chunk: ChunkView, attempt: AttemptView) -> str | None:
-        """The reason for a new attempt after a FAIL, if the contract allows one without a person; else None."""
+        """The reason for a new attempt after a failure, if the contract allows an automatic repair; else None."""
         allowed = self._bound.contract.governance.automatic_repairs
         if not allowed or attempt.state is not AttemptState.VERIFICATION_FAILED or not self._settings.stages_rows:
             return None
@@ -252,7 +252,7 @@ class Run:
 
     def _try_chunk(self, chunk: ChunkView, reason: str) -> AttemptView:
         """Stage the chunk in a new attempt, and wait for its end."""
-        self._staging.add(chunk.chunk_id)  # before the check, so that an interrupted run waits for the roll-back
+        self._staging.add(chunk.chunk_id)  # before the check: an interrupted run waits for these chunks
         try:
             self._require_time()
             with self._lock:
@@ -276,7 +276,7 @@ class Run:
         return None if moved is None else str(moved)
 
     def _stage_and_hand_in(self, chunk: ChunkView, attempt: AttemptView) -> AttemptView:
-        """Stage the rows and hand the attempt in. After an error it is aborted, unless it may have been handed in."""
+        """Stage the rows and hand in the attempt. After an error, abort it unless it may have been handed in."""
         try:
             self._report(chunk, Activity.STAGING, attempt, note=self._source_note())
         except BaseException as error:
@@ -289,7 +289,7 @@ class Run:
             if failure is error:
                 raise
             raise failure from error
-        return self._hand_over(chunk, attempt)
+        return self._hand_in(chunk, attempt)
 
     def _stage(self, chunk: ChunkView, attempt: AttemptView) -> None:
         destination = Destination(
@@ -319,7 +319,7 @@ class Run:
         self._settings.segment.require_time()
 
     def _require_time_and_lease(self) -> None:
-        """As `_require_time`, for an attempt that is being staged; raises also if the lease is lost."""
+        """Raise as `_require_time`, for an attempt that is being staged; raise also if the lease is lost."""
         if self._interrupted:
             raise Code.ATTEMPT_INTERRUPTED("the attempt was interrupted and stopped")
         self._require_time()
@@ -350,9 +350,9 @@ class Run:
         return failure
 
     def _abort(self, attempt: AttemptView, reason: str) -> AttemptView | PvdmError:
-        """Abort the attempt; returns it as it is now, or the error if it may still be STAGING.
+        """Abort the attempt; returns the attempt as it is now, or the error if it may still be STAGING.
 
-        This does not wait for a Steward that restarts: the user may have interrupted the run. The next run tries again.
+        This does not wait for a restarting Steward: the user may have interrupted the run. The next run tries again.
         """
         client = self._client.with_patience(patient=False)
         try:
@@ -368,11 +368,11 @@ class Run:
             return Code.ATTEMPT_LEFT_STAGING("the attempt could not be aborted", got="STAGING")
         return found
 
-    def _hand_over(self, chunk: ChunkView, attempt: AttemptView) -> AttemptView:
+    def _hand_in(self, chunk: ChunkView, attempt: AttemptView) -> AttemptView:
         try:
             return self._client.staged(attempt.attempt_id)
         except (StateUnknownError, UnavailableError):
-            raise  # the Steward may have it
+            raise  # the Steward may have got the hand-in
         except PvdmError as error:
             if error.code != Code.ATTEMPT_MOVED:
                 self._abort_after(chunk, attempt, error)
@@ -394,9 +394,9 @@ class Run:
         return failure_text.attempts_exhausted_hint(workload_id, attempts, failed_max=failed_max)
 
     def _await_attempt(self, chunk: ChunkView, attempt: AttemptView, *, until_published: bool = False) -> AttemptView:
-        """Wait until the attempt has ended, or waits for the other chunks.
+        """Wait until the attempt has ended, or is proved and waits for the other chunks.
 
-        With `until_published`, wait until it has ended, or until another chunk's failure prevents all publications.
+        With `until_published`, wait until it has ended, or until a failure of another chunk, which goes to `_failed`.
         """
         self._attempts[chunk.chunk_id] = attempt
         while not attempt.settled or (until_published and attempt.waiting):
@@ -423,7 +423,7 @@ class Run:
         workload = self._client.workload(self._workload.workload_id, limit=1, look_up_source=False).workload
         if not _UNPUBLISHED & {each.state for each in workload.chunk_states}:
             return None
-        for chunk in self._read_plan():  # all of them, since the gate may refuse any chunk
+        for chunk in self._read_plan():  # all chunks, since the gate may refuse any of them
             if chunk.attempt is not None and chunk.attempt.state in _UNPUBLISHED:
                 return chunk, chunk.attempt
         return None
@@ -441,7 +441,7 @@ class Run:
         return self._rolled_back_outcome(failure_text.ended_elsewhere_error(attempt))
 
     def _refresh_source_move(self) -> SourceMoved | None:
-        """Read the source's newest snapshot again: rows may have come after the run began."""
+        """Read the source's newest snapshot again, since the source may have changed after the run began."""
         with contextlib.suppress(PvdmError):
             self._workload = self._client.workload(self._workload.workload_id, limit=1).workload
         return self._find_source_move()

@@ -15,13 +15,13 @@ ROLLBACK_THRESHOLD_SECONDS: Final = 30.0
 
 
 def elapsed_seconds() -> float:
-    """Seconds on a clock that cannot be set, and that goes on while the system is suspended where it provides that."""
+    """Seconds on a clock that nobody can set. If the system has CLOCK_BOOTTIME, the clock runs during a suspension."""
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """How much a segment works: until a time by `elapsed_seconds`, after which its process can still roll back."""
+    """The limits of a segment. `stops_at` (by `elapsed_seconds`) leaves its process the time to roll back."""
 
     timeout_seconds: float
     stops_at: float
@@ -36,9 +36,9 @@ class Segment:
         max_chunks: int | None = None,
         started_at: float | None = None,
     ) -> Self:
-        """A segment that begins now, or has begun at a time by `elapsed_seconds`.
+        """A segment that begins now, or that began at `started_at`, a time by `elapsed_seconds`.
 
-        It stops the threshold before its time-out, or after it has staged `max_chunks`. Raises `segment_invalid`.
+        It stops the threshold before its time-out, or when it has staged `max_chunks` chunks. Raises `segment_invalid`.
         """
         if max_chunks is not None and (not is_whole(max_chunks) or max_chunks < 1):
             raise Code.SEGMENT_INVALID(expected="a whole number of chunks, at least 1", got=argument_text(max_chunks))
@@ -62,7 +62,7 @@ class Segment:
 
     @property
     def remaining_seconds(self) -> float:
-        """How long it still works; not negative."""
+        """The seconds until the segment stops; not negative."""
         return max(0.0, self.stops_at - elapsed_seconds())
 
     def require_room(self, staged: int) -> None:

@@ -38,15 +38,15 @@ _WAIT_LONGEST_SECONDS: Final = 60.0
 _POLL_SECONDS: Final = 0.2
 
 RunSegment: TypeAlias = Callable[[int, float], Outcome]
-"""Works on the workload until a time by `elapsed_seconds`, which every process of the host shares.
+"""Works on the workload until a time by `elapsed_seconds`, a clock that all processes of the host share.
 
-It runs in another process, so it can be pickled. Segments count from 1.
+The function must be picklable, since another process runs it. The first argument is the segment's number, from 1.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class _Crash:
-    """A segment whose process ended without a result; `interrupted`: by SIGINT or SIGTERM."""
+    """The result of a segment whose process sent none. `interrupted`: SIGINT or SIGTERM ended the process."""
 
     text: str
     interrupted: bool = False
@@ -74,11 +74,11 @@ class Supervisor:
         self._timeout = segment_timeout
         self._notify = notify
         self._interrupted = False
-        self._received: Result | None = None  # what the last segment has sent
-        self._published_before: frozenset[str] | None = None  # None if the Steward did not say
+        self._received: Result | None = None  # the result that the current or last segment has sent
+        self._published_before: frozenset[str] | None = None  # the ids of chunks; None if they could not be read
 
     def run(self) -> Outcome:
-        """Run segments until the workload has ended, several of them make no progress, or a signal comes."""
+        """Run segments until the workload has ended, `FAILURES_MAX` in a row make no progress, or a signal comes."""
         progress = Progress(self._workload.handed_in)
         with contextlib.suppress(PvdmError):
             self._published_before = find_published(self._client, self._workload)
@@ -100,7 +100,7 @@ class Supervisor:
             waits = not isinstance(result, _Crash) and waits_for_steward(result)
             progress.note(self._count_handed_in(progress), waits=waits)
             if isinstance(result, PvdmError) and progress.failures >= FAILURES_MAX:
-                raise result  # it says what is wrong
+                raise result  # this error says more than `crash_loop`
             try:
                 progress.require(self._workload.workload_id, _text_of(result))
             except RolledBackError as error:
@@ -115,7 +115,7 @@ class Supervisor:
         return rolled_back_outcome(self._client, self._workload, error, self._published_before or ())
 
     def _outcome_of(self, result: Result) -> Outcome:
-        """The outcome of the last segment, in which the chunks of earlier ones count as published by this command."""
+        """The outcome of the last segment. Chunks that earlier segments published count as published now."""
         if isinstance(result, PvdmError):
             raise result
         if self._published_before is None:
@@ -125,8 +125,8 @@ class Supervisor:
     def _run_one(self, number: int) -> _Result:
         """Run a segment in a process of its own, and kill that process if it outlives its time.
 
-        After SIGTERM or Ctrl-C the segment is ended in order. Then `_interrupted` is true. A result that the segment
-        has sent before stays its result.
+        After SIGTERM or Ctrl-C, set `_interrupted`, and let the segment roll back. If the segment had sent a result
+        before, return that result.
         """
         self._received = None
         context = multiprocessing.get_context("spawn")
@@ -146,7 +146,7 @@ class Supervisor:
                 if process.pid is None:
                     return _Crash("it was interrupted before its start")
                 sending.close()
-                process.terminate()  # it rolls back, and says so
+                process.terminate()  # the segment rolls back, and sends its result
                 return self._await_result(process, receiving, ends_at)
             finally:
                 if process.pid is not None:
@@ -154,7 +154,7 @@ class Supervisor:
                     process.join()
 
     def _await_result(self, process: SpawnProcess, receiving: Connection, ends_at: float) -> _Result:
-        """What the segment sends at its end. A process that is killed, or that outlives its time, sends nothing."""
+        """The result that the segment sends at its end; a `_Crash` if it sends none or outlives its time."""
         while not receiving.poll(_POLL_SECONDS):
             if elapsed_seconds() >= ends_at:
                 process.kill()
@@ -172,7 +172,7 @@ class Supervisor:
         return result
 
     def _count_handed_in(self, progress: Progress) -> int:
-        """How many attempts were handed in. As before while the Steward cannot say."""
+        """How many attempts were handed in; the last known number if it cannot be read now."""
         try:
             return self._client.workload(self._workload.workload_id, limit=1, look_up_source=False).handed_in
         except PvdmError:
@@ -191,7 +191,7 @@ def _text_of(result: _Result) -> str:
 
 
 def _is_final(result: _Result) -> TypeGuard[Result]:
-    """Whether no segment follows because of this result. An interruption before there was an outcome is none."""
+    """Whether this result ends the workload's run. A crash or an interruption without an outcome does not."""
     return not isinstance(result, _Crash) and not may_continue(result) and not _is_interrupted(result)
 
 
@@ -202,11 +202,11 @@ def _is_interrupted(result: _Result) -> bool:
 
 
 def _start(process: SpawnProcess) -> None:
-    """Start the process with SIGINT and SIGTERM blocked. It inherits that, and allows them once it can roll back.
+    """Start the process with SIGINT and SIGTERM blocked. The process unblocks them when it can roll back.
 
-    A signal is handled after the start only, since a half-started process prints a traceback.
+    This process handles a signal only after the start: a process that is ended during its start prints a traceback.
     """
-    resource_tracker.ensure_running()  # else `start` does it, and allows the signals again
+    resource_tracker.ensure_running()  # else `process.start` does this, and unblocks the signals
     with _signals_deferred():
         allowed = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
         try:
@@ -217,7 +217,7 @@ def _start(process: SpawnProcess) -> None:
 
 @contextlib.contextmanager
 def _signals_deferred() -> Iterator[None]:
-    """Handle SIGINT and SIGTERM after the block only."""
+    """Handle SIGINT and SIGTERM only after the block."""
     received: list[int] = []
     try:
         with hold_stop_signals() as received:
@@ -235,7 +235,7 @@ def _exit_text(exit_code: int | None) -> str:
 
 def _run_in_process(sending: Connection, run_segment: RunSegment, number: int, ends_at: float) -> None:
     """The main function of a segment's process."""
-    os.setsid()  # a Ctrl-C in the terminal reaches the supervisor only, which then ends the segment in order
+    os.setsid()  # Ctrl-C in the terminal then reaches only the supervisor, which lets the segment roll back
     threading.Thread(target=_end_with_parent, name="pvdm supervisor watch", daemon=True).start()
     result = _run_interruptibly(run_segment, number, ends_at)
     with contextlib.suppress(BrokenPipeError):  # the supervisor was killed
@@ -243,7 +243,7 @@ def _run_in_process(sending: Connection, run_segment: RunSegment, number: int, e
 
 
 def _run_interruptibly(run_segment: RunSegment, number: int, ends_at: float) -> Result:
-    """Run the segment with SIGINT and SIGTERM allowed. They stay blocked while the process starts and ends."""
+    """Run the segment with SIGINT and SIGTERM unblocked. Both are blocked while the process starts and ends."""
     if STOP_SIGNALS & signal.sigpending():
         return failure_text.interrupted_error(staged=False)
     outcome: Outcome | None = None
@@ -262,7 +262,7 @@ def _run_interruptibly(run_segment: RunSegment, number: int, ends_at: float) -> 
 
 
 def _end_with_parent() -> None:
-    """Interrupt this process when the supervisor's process has ended, even if that was killed."""
+    """Interrupt this process when the supervisor's process has ended, even if the supervisor was killed."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()

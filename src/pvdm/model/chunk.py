@@ -1,4 +1,4 @@
-"""Chunks, the parts of a source that are verified one by one: their plan, ids and hashes, and attempts' branches."""
+"""The parts of a source that are verified one by one (chunks): plan, ids, hashes, and names of attempts' branches."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from pvdm.model.statements.proof import CHUNKS_MAX
 
 CHUNK_DEFINITION_MAX_BYTES: Final = 65_536
 CHUNK_ID_MAX_CHARACTERS: Final = 200
-PLAN_VALUES_MAX_BYTES: Final = 16_777_216  # of the chunking columns, in all rows of a source
+PLAN_VALUES_MAX_BYTES: Final = 16_777_216  # of all distinct values of the chunking columns
 BRANCH_PREFIX: Final = "pvdm_"
-"""The prefix of attempts' branches. On an upstream's table, clients can create no other branch with this prefix."""
+"""The prefix of attempts' branches. On an upstream's table, a client can use it only for its attempt's branch."""
 
 _PLAN: Final = "pvdm/chunk-plan/v1"  # distinguishes the plan's hash from other hashes
 _ID_CHARACTERS: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._:+-")
@@ -30,8 +30,8 @@ class ChunkDefinition:
     """One part of the source: the rows for which the filter `where` is true, or the rows of the listed `files`.
 
     Either `where` or `files` is None. The filter has no parameters. The contract's own filter applies too.
-    `source_sha256` binds the chunk to the source's files that it was planned from (`pvdm.verify.chunk_files`). It is
-    None in the only chunk of a plan that has every row, and where a chunk only selects rows.
+    `source_sha256` binds the chunk to the source files from which it was planned (`pvdm.verify.chunk_files`). It is
+    None if the plan's only chunk has every row, or if the definition only selects rows and is not verified.
     """
 
     chunk_id: str
@@ -64,7 +64,7 @@ class ChunkDefinition:
         return parse_expression("true" if self.where is None else self.where)
 
     def to_bytes(self) -> bytes:
-        """The canonical definition."""
+        """The definition as canonical JSON."""
         rows: dict[str, Value] = {"where": self.where} if self.files is None else {"files": list(self.files)}
         return dump({"id": self.chunk_id, "source": self.source_sha256, **rows})
 
@@ -75,7 +75,7 @@ class ChunkDefinition:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> ChunkDefinition:
-        """The chunk that `to_bytes` wrote. Any other spelling is refused."""
+        """Parse what `to_bytes` wrote. Raises for any other spelling."""
         value = parse(data, size_max_bytes=CHUNK_DEFINITION_MAX_BYTES)
         by_files = isinstance(value, dict) and "files" in value
         fields = Fields(value, "a chunk", ("id", "source", "files" if by_files else "where"))
@@ -127,7 +127,7 @@ def require_values_size(size: int) -> None:
 
 
 def readable_id(pairs: tuple[tuple[str, str], ...]) -> str:
-    """The chunk id of these columns and values: `a=1,b=2`. A long id is cut; it ends in `~` and the whole id's hash."""
+    """The chunk id of these columns and values: `a=1,b=2`. A long id is cut and gets `~` and the whole id's hash."""
     whole = ",".join(f"{name}={value}" for name, value in pairs)
     if len(whole) <= CHUNK_ID_MAX_CHARACTERS:
         return whole

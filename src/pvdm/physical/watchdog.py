@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Final, Generic, TypeVar
 
-from pvdm.errors import Code, PvdmError
+from pvdm.errors import Code
 
 STOP_SECONDS: Final = 60.0
 STOP_SIGNALS: Final = frozenset({signal.SIGINT, signal.SIGTERM})
@@ -20,15 +20,15 @@ _T = TypeVar("_T")
 
 
 class SigtermReceived(BaseException):
-    """The process received SIGTERM; a BaseException, so that it is not caught by accident."""
+    """The process received SIGTERM; a BaseException, so that `except Exception` does not catch it."""
 
 
 def run_watched(work: Callable[[], _T], *, cancel: Callable[[], bool], check: Callable[[], None] = lambda: None) -> _T:
     """Run `work` in its own thread and return its result, so that this thread can be interrupted.
 
-    Raises an error of the work as it is. On Ctrl-C, SIGTERM or an error of `check`, which is called several times a
-    second, this cancels the work, and waits up to a minute for its end unless `cancel` returns True. If the work has
-    succeeded meanwhile, its result is returned; else this raises `attempt_interrupted` or the error of `check`.
+    An error of the work is raised as it is. `check` is called several times a second. On Ctrl-C, SIGTERM or an error
+    of `check`, `cancel` is called until it returns True, the work ends or a minute is over. If the work has succeeded
+    meanwhile, its result is returned; else this raises `attempt_interrupted` or the error of `check`.
     """
     running = _Running(work)
     with raise_on_sigterm():
@@ -36,11 +36,11 @@ def run_watched(work: Callable[[], _T], *, cancel: Callable[[], bool], check: Ca
             running.start()
             while not running.wait_for_end():
                 check()
-        except (KeyboardInterrupt, SigtermReceived, PvdmError) as stop:
+        except (KeyboardInterrupt, SigtermReceived, Exception) as stop:
             _stop(running, cancel)
             if running.has_result:
-                return running.result()  # it finished at the same moment
-            if isinstance(stop, PvdmError):
+                return running.result()  # the work ended at the same moment
+            if isinstance(stop, Exception):
                 raise
             raise Code.ATTEMPT_INTERRUPTED("the attempt was interrupted and stopped") from None
         return running.result()
@@ -53,14 +53,18 @@ class _Running(Generic[_T]):
         self._work = work
         self._results: list[_T] = []
         self._error: BaseException | None = None
-        # The thread puts None here at its end. Neither `join` nor an Event survives a signal: an interrupted `join`
-        # regards the thread as ended (CPython 3.11 and 3.12), and an Event's lock can stay taken.
+        # The thread puts None here at its end. A signal can break `join` and Event: after an interrupted `join` the
+        # thread counts as ended (CPython 3.11 and 3.12), and an Event's lock can stay locked.
         self._end: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._is_over = False
         self._thread = threading.Thread(target=self._run, name="pvdm attempt", daemon=True)
 
     def start(self) -> None:
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError:  # too many threads
+            self._is_over = True
+            raise
 
     def wait_for_end(self) -> bool:
         """Wait a short time. Returns whether the work has ended."""
@@ -89,10 +93,10 @@ class _Running(Generic[_T]):
 
 
 def _stop(running: _Running[_T], cancel: Callable[[], bool]) -> None:
-    """Cancel repeatedly until the work has ended, since a Spark job may begin after a cancellation."""
+    """Call `cancel` until it returns True, the work ends or a minute is over: a Spark job may begin after a call."""
     deadline = time.monotonic() + STOP_SECONDS
     while True:
-        # Errors of the cancellation do not matter: the caller gets the reason of the stop.
+        # An error of `cancel` is dropped: the caller gets the reason of the stop.
         with contextlib.suppress(Exception):
             if cancel():
                 return
@@ -102,9 +106,9 @@ def _stop(running: _Running[_T], cancel: Callable[[], bool]) -> None:
 
 @contextlib.contextmanager
 def raise_on_sigterm() -> Iterator[None]:
-    """Raise `SigtermReceived` on the first SIGTERM in the main thread; in other threads this does nothing.
+    """Raise `SigtermReceived` on the first SIGTERM in the block. Outside of the main thread this does nothing.
 
-    Later ones are ignored in the block: the work is being stopped already. A process of a group may get two of them.
+    Later SIGTERMs in the block are ignored: the work is being stopped already, and a process may get two of them.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -122,7 +126,7 @@ def raise_on_sigterm() -> Iterator[None]:
 
 
 def ignore_stop_signals() -> None:
-    """Ignore SIGINT and SIGTERM from now on. In other threads than the main one this does nothing."""
+    """Ignore SIGINT and SIGTERM from now on. Outside of the main thread this does nothing."""
     if threading.current_thread() is threading.main_thread():
         for each in STOP_SIGNALS:
             if signal.getsignal(each) is not None:  # None: not set by Python, so it could not be restored
@@ -131,7 +135,7 @@ def ignore_stop_signals() -> None:
 
 @contextlib.contextmanager
 def restore_stop_signals() -> Iterator[None]:
-    """Handle SIGINT and SIGTERM after the block as before it. In other threads this does nothing."""
+    """Restore the handlers of SIGINT and SIGTERM after the block. Outside of the main thread this does nothing."""
     handlers = {each: signal.getsignal(each) for each in STOP_SIGNALS}
     try:
         yield
@@ -146,8 +150,8 @@ def restore_stop_signals() -> Iterator[None]:
 def hold_stop_signals() -> Iterator[list[int]]:
     """Put SIGINT and SIGTERM that come in the block into a list instead of handling them.
 
-    To block them is not enough: another thread of this process may get them, and Python handles them in the main
-    thread. In other threads this does nothing.
+    Blocking these signals is not enough: another thread may get them, and Python handles them in the main thread.
+    Outside of the main thread this does nothing.
     """
     received: list[int] = []
 
@@ -156,8 +160,8 @@ def hold_stop_signals() -> Iterator[list[int]]:
 
     handlers = {}
     if threading.current_thread() is threading.main_thread():
-        kept = (signal.SIG_IGN, None)  # ignored, as under `nohup`; or not set by Python
-        handlers = {each: signal.signal(each, note) for each in STOP_SIGNALS if signal.getsignal(each) not in kept}
+        keep = (signal.SIG_IGN, None)  # ignored, for example under `nohup`; or not set by Python
+        handlers = {each: signal.signal(each, note) for each in STOP_SIGNALS if signal.getsignal(each) not in keep}
     try:
         yield received
     finally:

@@ -1,4 +1,4 @@
-"""Claim releases: verifies what operators sign to release claims that a restore has lost, then logs and applies it."""
+"""Verifies, logs and applies the claim releases that operators sign, and lists the claims that a restore has lost."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ class ClaimReleases:
         return view
 
     def list_lost(self, grant: Grant, *, receipt_id: str | None = None) -> list[LostClaimView]:
-        """The lost claims on tables of the caller's domain, those that block claims first; or that of one receipt.
+        """At most 1,000 lost claims on tables of the caller's domain, or the lost claim of one receipt or proof.
 
-        Both those that block and the others are sorted by workload and time.
+        Claims without a release come first. Both groups are sorted by workload and time.
         """
         with self._ledger.read() as unit:
             found = restores.list_lost_claims(
@@ -87,7 +87,7 @@ def use_nonce(unit: Unit, release: ClaimRelease) -> None:
 
 
 def _require_as_found(unit: Unit, release: ClaimRelease, lost: LostClaim) -> None:
-    """Raise unless the release names exactly what the restore found of the lost claim."""
+    """Raise unless the release names the last restore, and exactly what it found of the lost claim."""
     found = _find_evidence(unit, lost)
     for what, expected, got in (
         ("table", lost.target, release.table.uuid),
@@ -150,7 +150,7 @@ def _make_view(unit: Unit, lost: LostClaim, catalog: str) -> LostClaimView:
 
 
 def _describe_chunks(unit: Unit, proof_ids: Sequence[str]) -> dict[str, Any]:
-    """Parameters, chunks and rows by the proofs, of which the first are read; the ledger may lack some."""
+    """The publication's parameters, chunks and row count, from its first proofs. The ledger may lack a proof."""
     stored = [statements.find(unit, proof_id) for proof_id in proof_ids[:LOST_CLAIM_CHUNKS_MAX]]
     cores = [read_unchecked(each.envelope, Proof).core for each in stored if each is not None]
     rows = [core.rows.staged for core in cores]

@@ -63,7 +63,7 @@ from pvdm.verify.spark.access import StoreAccess
 Clock = Callable[[], int]  # returns a time in microseconds
 _DELIVERY_STOP_SECONDS: Final = 5.0
 _DAY_SECONDS: Final = 86_400
-_MAY_SERVE_SECONDS: Final = 180  # after this time without a mark (the service stores one each minute) none serves
+_MAY_SERVE_SECONDS: Final = 180  # a Steward whose mark is older (it stores one each minute) does not count as serving
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +109,7 @@ class Notary(Pipeline):
         return tuple(errors.values())
 
     def archive_in(self, folder: Path) -> Archive:
-        """The archive of this log in this folder, which need not be the configured one."""
+        """The archive of this log in this folder, which may be another folder than the configured one."""
         return Archive(self.ledger, folder)
 
     def mark_time(self, *, serving: bool = False) -> None:
@@ -119,10 +119,10 @@ class Notary(Pipeline):
     def tidy(self) -> None:
         """Delete stored responses and events, old files (metadata, manifests, quarantine), and files that crashes left.
 
-        Raises if the log contradicts the outside checkpoint, since an old copy of the ledger would delete newer files.
+        Raises if the log contradicts the outside checkpoint: by an old copy of the ledger, newer files look unneeded.
         """
         self.recorder.require_consistent()
-        if self.clock.is_ready():  # not while it waits for an operator after a jump
+        if self.clock.is_ready():  # not after a jump, until an operator confirms the time
             self.catalog.requests.forget_old(self.clock.now_micros())
             self.catalog.unnamed_sweep.sweep()
             self.catalog.retention.sweep()
@@ -132,9 +132,9 @@ class Notary(Pipeline):
             self.quarantine_retention.sweep()
 
     def start_work(self) -> None:
-        """Give leases the time in which no Steward served. Start the threads that run jobs and deliver events."""
+        """Extend leases by the time in which no Steward served. Start the threads that run jobs and deliver events."""
         if self.clock.is_ready():
-            # Only one process serves an SQLite ledger. At PostgreSQL another Steward may serve, as its marks tell.
+            # Only one process serves an SQLite ledger. With PostgreSQL, a recent mark means that another may serve.
             recent_micros = 0 if self.ledger.file is not None else _MAY_SERVE_SECONDS * 1_000_000
             extend = partial(leases.extend, recent_micros=recent_micros)
             self.ledger.transact(extend, at_micros=self.clock.now_micros())
@@ -144,7 +144,7 @@ class Notary(Pipeline):
             delivery.start()
 
     def stop_work(self) -> None:
-        """Stop these threads. What they have not done is done after the next start."""
+        """Stop the threads of jobs and deliveries. Unfinished work continues after the next start."""
         self.jobs.stop()
         for delivery in self.deliveries.values():
             delivery.stop(_DELIVERY_STOP_SECONDS)
@@ -233,7 +233,7 @@ def log_keys(book: EpochBook, origin: str) -> Iterable[NoteKey]:
 
 
 def known_log_keys(ledger: Ledger, book: EpochBook, origin: str) -> list[NoteKey]:
-    """The log keys of all epochs, and the log keys that operators named when they restored this log."""
+    """The log keys of all epochs, and those that operators named in restores of this log."""
     with ledger.read() as unit:
         restored = restores.list_log_keys(unit)
     named = (NoteKey(origin, der) for der, note in restored if read_unverified(note).checkpoint.origin == origin)
@@ -257,7 +257,7 @@ def _open_ledger(
 
 
 def _is_missing(file: Path) -> bool:
-    """Whether there is no such file. Any other error is left to the opening of the file."""
+    """Whether there is no such file. Opening the file reports any other error."""
     try:
         file.stat()
     except FileNotFoundError:
@@ -270,7 +270,7 @@ def _is_missing(file: Path) -> bool:
 def _require_no_checkpoint(config: StewardConfig, expected: str, *, unless: Callable[[], bool] = lambda: False) -> None:
     """Raise if the outside checkpoint exists: a ledger is created before it, so the ledger is lost or misnamed.
 
-    If it exists, `unless` is called: another Steward may have created the ledger meanwhile.
+    Does not raise if `unless` then returns True, since another Steward may have created the ledger meanwhile.
     """
     outside = outside_file(config)
     with translate_errors("outside_checkpoint_unavailable", "the outside checkpoint"):
@@ -366,13 +366,13 @@ def _build(config: StewardConfig, ledger: Ledger, clock: LedgerClock, keys: KeyS
 def _open_deliveries(
     pipeline: Pipeline, expiries: Expiries
 ) -> tuple[Sequence[Watch | LineageWatch], Mapping[Channel, Delivery]]:
-    """What watches for events, and what delivers them, for each configured channel."""
+    """Make the watches that find events, and the deliveries that send them, for the configured channels."""
     config, ledger, clock = pipeline.config, pipeline.ledger, pipeline.clock
     watches: list[Watch | LineageWatch] = []
     senders: dict[Channel, Send] = {}
     if config.alerts is not None:
-        stuck = config.alerts.job_stuck_seconds
-        watches.append(Watch(ledger, clock, pipeline.notices, expiries, pipeline.jobs.list_jobs, stuck))
+        stuck_seconds = config.alerts.job_stuck_seconds
+        watches.append(Watch(ledger, clock, pipeline.notices, expiries, pipeline.jobs.list_jobs, stuck_seconds))
         senders[Channel.ALERTS] = open_alert_sender(config.alerts)
     if config.lineage is not None:
         try:

@@ -1,4 +1,4 @@
-"""Calls a function in a thread for whose end nothing has to wait. Imports nothing of pvdm."""
+"""Calls a function in a daemon thread, which nothing has to wait for. Imports nothing of pvdm."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 def call_in_daemon_thread(work: Callable[[], T], name: str) -> Future[T]:
-    """Call the function in a new thread. If the caller gives up, or the process ends, nothing waits for the thread."""
+    """Call the function in a new thread. Neither the caller nor the end of the process waits for the thread."""
     future = Future[T]()
     future.set_running_or_notify_cancel()  # from now on the future cannot be cancelled
 

@@ -31,7 +31,7 @@ _SOURCE_DOMAIN: Final = b"pvdm/planned-source/v1\0"
 
 
 def chunk_filter(where: Expression, own: Expression, schema: Schema) -> Expression:
-    """The contract's bound filter and a chunk's own, as one bound filter over the source."""
+    """The contract's bound filter `where` and a chunk's `own` filter, as one bound filter over the source."""
     own = bind(own, schema, {})
     if isinstance(own, Always):
         return where
@@ -50,7 +50,7 @@ class FilePruning:
     """Finds the files that may have rows for which a filter is true.
 
     A file is left out only if the values of its identity partitions rule it out. All rows of the file have these values
-    in the partitioned columns; the reader of a file raises if they do not.
+    in the partition columns; the reader of a file raises if a row does not.
     """
 
     def __init__(self, schema: Schema, files: Sequence[ScanFile]) -> None:
@@ -68,7 +68,7 @@ class FilePruning:
             for field in fields:
                 values = [files[index].constants[field.field_id] for index in group if field.field_id is not None]
                 array_type: Any = arrow_type(field.type)
-                # UUIDs as bytes
+                # Arrow gets UUIDs as bytes.
                 arrays.append(pa.array([getattr(value, "bytes", value) for value in values], array_type))
             batch = pa.RecordBatch.from_arrays(arrays, names=[field.name for field in fields])
             self._groups.append((pa.array(group), batch))
@@ -102,7 +102,7 @@ def _find_files(source: PinnedSource, locations: Sequence[str]) -> tuple[ScanFil
 def _may_match(partitions: pa.RecordBatch, where: Expression) -> Any:
     """For each file (a row of `partitions`): whether the filter can be true for one of its rows.
 
-    A part of the filter that uses a column outside the partition is taken as true.
+    A part of the filter that uses another column counts as true.
     """
     if set(columns_of(where)) <= set(partitions.schema.names):
         return pc.fill_null(compute_mask(partitions, where), False)

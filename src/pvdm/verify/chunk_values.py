@@ -1,4 +1,4 @@
-"""Reads those values of the source's rows that decide a plan, file by file, so that planning can continue anywhere."""
+"""Reads the values of the source's rows that decide a plan, file by file, so that planning can go on after any file."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def reads_rows(chunking: Chunking) -> bool:
 class ChunkValues:
     """Finds the distinct values of the chunking columns in the filtered rows of one file or several.
 
-    They are a table with one column for each chunking column, named by its position since Arrow reads some names as
-    paths. For chunking by range, only a null counts, because the ranges do not depend on the rows.
+    The result is a table with one column for each chunking column. Its names are positions, since Arrow reads some
+    names as paths. For chunking by range, only a null is found, because the ranges do not depend on the rows.
     """
 
     def __init__(self, bound: BoundContract, source: PinnedSource) -> None:
@@ -62,7 +62,7 @@ class ChunkValues:
             yield self.join([pa.Table.from_arrays(arrays, schema=self.none.schema)])
 
     def join(self, tables: Sequence[pa.Table]) -> pa.Table:
-        """The distinct values in all of these tables. Raises if they are more than a plan can have."""
+        """The distinct values in all of these tables. Raises if there are more values than a plan can have."""
         found = self._find_distinct(pa.concat_tables(tables))
         require_values_size(found.nbytes)
         return found
@@ -73,14 +73,14 @@ class ChunkValues:
         # Checked before the grouping, which copies the values.
         require_value_size(max(map(_longest_value, together.columns)))
         distinct = together.group_by(together.column_names).aggregate([])
-        # A wide limit: NaNs of several bit patterns, and both zeros, count apart here. The plan has the exact limit.
+        # Twice the limit: different NaNs, and the two zeros, count apart here. `plan_chunks` checks the exact limit.
         if distinct.num_rows > 2 * self._most + 16:
             require_chunks(distinct.num_rows, self._most)
         return distinct
 
 
 class FoundValues:
-    """The values that were found so far; several threads add to them. They are never more than a plan can have."""
+    """The values found so far, to which several threads add. `add` raises if a plan cannot have so many values."""
 
     def __init__(self, values: ChunkValues, table: pa.Table) -> None:
         self._values = values

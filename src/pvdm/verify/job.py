@@ -49,9 +49,9 @@ class ClusterReader(Reader, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Tools:
-    """The services that a job uses. `threads` threads have one file each in memory; `large` reads large chunks.
+    """The services that a job uses. Each of `threads` threads has one file in memory. `large` reads large chunks.
 
-    `extraction` is for contracts whose rows Spark's own reader reads too.
+    `extraction` is for contracts that require Spark's own reader too.
     """
 
     files: Files
@@ -75,7 +75,7 @@ class Tools:
 
 def verify(job: VerifyJob, tools: Tools) -> VerificationResult:
     """Verify an attempt. Raises, without a verdict, if something other than the staged data is wrong."""
-    kernel_engine()  # raises if the kernel is not installed, before anything is read
+    kernel_engine()  # raises, before anything is read, if the kernel is not installed
     plan = digest_plan(job.bound.contract, to_model(job.metadata.current_schema))
     staged = _read_staged(job, tools.files)
     staged_freeze, not_frozen = _freeze_staged(staged, tools, pinned=job.storage is Storage.SEALED)
@@ -97,7 +97,7 @@ def verify(job: VerifyJob, tools: Tools) -> VerificationResult:
 
 
 def _read_staged(job: VerifyJob, files: Files) -> StagedFiles:
-    """What was staged. After a finding about the table or its partitions, no staged file is listed."""
+    """The staged files. After a finding about the table or its partitions, no staged file is listed."""
     rules = Rules(
         job.metadata,
         job.base_id,
@@ -120,7 +120,7 @@ def _read_staged(job: VerifyJob, files: Files) -> StagedFiles:
 
 
 def _freeze_staged(staged: StagedFiles, tools: Tools, *, pinned: bool) -> tuple[Freeze, list[Finding]]:
-    """The freeze of the staged files that could be hashed, and findings for the others."""
+    """The freeze of the staged files that could be hashed, and findings for the other files."""
     paths = [entry.data_file.file_path for entry in staged.added]
     try:
         frozen, refused = freeze_readable(paths, tools.files, threads=tools.threads, pinned=pinned)
@@ -130,9 +130,9 @@ def _freeze_staged(staged: StagedFiles, tools: Tools, *, pinned: bool) -> tuple[
 
 
 def _make_durable(job: VerifyJob, staged: StagedFiles, staged_freeze: Freeze, files: Files) -> list[Finding]:
-    """Sync the files that the gate will read again. Staged data files are among them only with storage `open`.
+    """Sync the files that the gate will read again. These include staged data files only with storage `open`.
 
-    Returns a finding if they cannot be synced.
+    Returns a finding if a file cannot be synced.
     """
     data = list(staged_freeze.files) if job.storage is Storage.OPEN else []
     try:

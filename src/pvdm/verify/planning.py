@@ -1,8 +1,8 @@
 """Plans the chunks of a workload, so that each row is in exactly one of them, and derives the workload's claim.
 
-A claim is the part of the target that an append reserves: a range of one column. If the contract proves a target column
-that the claimed source column fills, the claim names the target's field id, and holds for any source. Otherwise it
-names the source and the column's id there (its name in a set of files), and cannot be compared with other sources'.
+A claim is the part of the target that an append reserves: a value or range of one column, or everything. If the
+claimed source column fills a proved target column, the claim names that column's field id, and holds for any source.
+Else it names the source and the column's id (in a set of files, its name), and cannot be compared with other sources'.
 
 A column that was dropped and added again has another id. Its claims under the old id and under the new one count as
 overlapping, whatever their ranges: rows published under the old id no longer have the values that were claimed.
@@ -43,12 +43,12 @@ from pvdm.verify.chunk_values import has_rows, list_combinations
 from pvdm.verify.source import PinnedSource
 
 LastChunkCheck: TypeAlias = Callable[[ex.Expression, Sequence[ChunkDefinition]], bool]
-"""Whether a plan needs a last chunk of this filter beside the other chunks."""
+"""Whether a plan needs a last chunk with this filter, in addition to the other chunks."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class _ChunkValue:
-    """A column's value in the definition of a chunk: the `text` of a literal, or `special`: "null" or "nan"."""
+    """A column's value in the definition of a chunk: the `text` of a literal, or "null" or "nan" as `special`."""
 
     special: str
     text: str
@@ -113,8 +113,8 @@ def _plan_by_partition(
         predicates = [_equals(*each) for each in zip(columns, kinds, combination, strict=True)]
         chunks.append(ChunkDefinition(readable_id(pairs), str(_join_predicates(ex.And, predicates)), None))
     rest = _other_than(columns, kinds, ordered)
-    # The filter of all other rows lists every value. It may be longer than a definition, which only matters if it is
-    # needed.
+    # The filter of all other rows lists every value. If it is too long for a definition, this raises only if the last
+    # chunk is needed.
     if not chunks or is_needed(rest, chunks):
         name = readable_id(tuple((escaped(name), "~other") for name in columns))
         chunks.append(ChunkDefinition(name, str(rest), None))
@@ -154,7 +154,7 @@ def _other_than(
     """A filter for all rows with another combination of values. For null it is true or false, never unknown.
 
     `not (a or b)` would be unknown for null. So the filter says: the first column has a value that is in no
-    combination; or it has a value of some combinations, and the other columns differ from these.
+    combination; or its value is in some combinations, and the other columns differ from those.
     """
     if not combinations:
         return ex.Always()
@@ -211,7 +211,7 @@ def _require_ascending(bounds: tuple[str, ...], kind: Type) -> list[str]:
     """The canonical texts of the bounds. Raises unless each bound is above the one before."""
     values = [parse_literal(text, kind) for text in bounds]
     for position in range(1, len(values)):
-        # Both are of one type, which has an order; code points of texts are in the order of their UTF-8 bytes.
+        # Both values have one ordered type. Texts are in the order of code points, which is that of their UTF-8 bytes.
         if not values[position - 1] < values[position]:  # type: ignore[operator]
             expected, got = f"a bound above {bounds[position - 1][:80]!a}", ascii(bounds[position][:80])
             raise Code.WORKLOAD_INVALID(reason="chunk_bounds_unordered", expected=expected, got=got)
@@ -219,7 +219,7 @@ def _require_ascending(bounds: tuple[str, ...], kind: Type) -> list[str]:
 
 
 def _plan_by_files(files: Sequence[tuple[str, int]], max_bytes: int, most: int) -> list[ChunkDefinition]:
-    """Files in the order of their locations, as many in a chunk as fit; a larger file is alone."""
+    """Put files into chunks, in the order of their locations. A file above `max_bytes` is alone in its chunk."""
     ordered = sorted(files)
     for (before, _), (after, _) in itertools.pairwise(ordered):
         if before == after:
@@ -253,9 +253,9 @@ class ReadSource:
 def plan_workload(bound: BoundContract, source: PinnedSource, read: ReadSource | None) -> ChunkPlan:
     """Plan the chunks of the filtered source. `read` is None if the plan needs no values (`reads_rows`).
 
-    The last chunk, of all other rows, is left out if its filter is true for none of the values, since it would be
-    verified and published without a row. It is needed, though, if it alone reads some file: a chunk binds the plan to
-    the bytes of the files that it reads, and a file that no chunk reads could have had other bytes.
+    The last chunk, of all other rows, is left out if its filter is true for none of the values: it would be verified
+    and published without a row. But it is needed if no other chunk reads a file that it reads. A chunk binds the plan
+    to the bytes of its files, and a file that no chunk reads could have had other bytes.
     """
     chunking, schema = bound.contract.chunking, source.scan.schema
     files, where = source.scan.files, bound.where(schema)
@@ -289,7 +289,7 @@ def plan_workload(bound: BoundContract, source: PinnedSource, read: ReadSource |
 
 
 def _hash_files(listing_sha256: str, read: ReadSource | None, files: tuple[int, ...]) -> str:
-    """The hash that binds a chunk which reads these files. It has the files' bytes if planning has read them."""
+    """The hash that binds a chunk to these files. It covers the files' bytes if planning has read them."""
     return hash_source(listing_sha256, () if read is None else (read.file_hashes[index] for index in files))
 
 

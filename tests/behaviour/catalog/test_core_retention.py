@@ -17,7 +17,7 @@ from pvdm.lake.files import MetadataFiles, file_name
 from pvdm.ledger.record import restores
 from tests.support.catalog.core import OPERATOR, Core, core_in, to_ref
 
-KEPT = 100  # Iceberg's default length of a metadata log
+LOG_LENGTH = 100  # Iceberg's default length of a metadata log
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def core(tmp_path: Path, migrated_file: Path) -> Iterator[Core]:
 
 
 def stage(core: Core, count: int) -> TableState:
-    """Commit `count` times to a branch, each a millisecond after the other."""
+    """Commit `count` snapshots to a branch, one each millisecond."""
     for _ in range(count):
         core.micros += 1_000
         found = core.staged()
@@ -42,8 +42,8 @@ def publish(core: Core) -> TableState:
     return core.commit("orders", updates, by=OPERATOR, permit=core.permit_for("orders", updates))
 
 
-def listed_documents(state: TableState) -> set[str]:
-    """The documents that the table names: its own, and those of its log."""
+def list_documents(state: TableState) -> set[str]:
+    """The names of the table's current document and of the documents in its metadata log."""
     return {
         file_name(each)
         for each in (state.row.pointer.location, *(e.metadata_file for e in state.metadata.metadata_log))
@@ -54,27 +54,27 @@ def test_documents_that_fall_out_of_the_log_are_removed_once_main_has_changed(co
     core.table()
     stage(core, 10)
     published = publish(core)
-    after = stage(core, KEPT)
-    assert core.on_disk() == listed_documents(after)
-    assert len(listed_documents(after)) == KEPT + 1
-    assert file_name(published.row.pointer.location) in listed_documents(after)
+    after = stage(core, LOG_LENGTH)
+    assert core.on_disk() == list_documents(after)
+    assert len(list_documents(after)) == LOG_LENGTH + 1
+    assert file_name(published.row.pointer.location) in list_documents(after)
 
 
-def test_the_document_of_the_newest_publication_stays_however_much_is_staged_after_it(core: Core) -> None:
+def test_the_document_of_the_newest_publication_stays_after_many_later_stagings(core: Core) -> None:
     core.table()
     published = publish(core)
-    after = stage(core, KEPT + 20)
-    assert file_name(published.row.pointer.location) not in listed_documents(after)
+    after = stage(core, LOG_LENGTH + 20)
+    assert file_name(published.row.pointer.location) not in list_documents(after)
     assert file_name(published.row.pointer.location) in core.on_disk()
 
 
 def test_documents_of_a_table_that_is_not_protected_stay(core: Core) -> None:
     core.table(protected=False)
-    stage(core, KEPT + 10)
-    assert len(core.on_disk()) == KEPT + 12
+    stage(core, LOG_LENGTH + 10)
+    assert len(core.on_disk()) == LOG_LENGTH + 12
 
 
-def test_a_shorter_log_that_the_table_sets_is_kept(core: Core) -> None:
+def test_the_log_has_the_length_that_the_table_property_sets(core: Core) -> None:
     core.table(protected=False)
     core.commit(
         "orders",
@@ -84,10 +84,10 @@ def test_a_shorter_log_that_the_table_sets_is_kept(core: Core) -> None:
     core.protect()
     publish(core)
     after = stage(core, 5)
-    assert len(listed_documents(after)) == 4
+    assert len(list_documents(after)) == 4
     publish(core)
     after = stage(core, 5)
-    assert len(core.on_disk() & listed_documents(after)) == 4
+    assert len(core.on_disk() & list_documents(after)) == 4
 
 
 def test_a_file_that_is_not_the_stewards_own_is_never_removed(core: Core, tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ def test_a_file_that_is_not_the_stewards_own_is_never_removed(core: Core, tmp_pa
 
 @pytest.fixture
 def leftovers(core: Core, monkeypatch: pytest.MonkeyPatch) -> set[str]:
-    """The names of documents that nothing needs, and that could not be removed when they fell out of the log."""
+    """The names of unneeded documents that could not be removed when they fell out of the log."""
 
     def fail(*_: object) -> None:
         raise UnavailableError("metadata_files_unavailable", "the disk does not answer")
@@ -112,20 +112,20 @@ def leftovers(core: Core, monkeypatch: pytest.MonkeyPatch) -> set[str]:
     publish(core)
     with monkeypatch.context() as patched:
         patched.setattr(MetadataFiles, "remove_old", fail)
-        stage(core, KEPT)
+        stage(core, LOG_LENGTH)
         publish(core)
     stage(core, 5)
-    return core.on_disk() - listed_documents(core.get())
+    return core.on_disk() - list_documents(core.get())
 
 
 def test_documents_that_could_not_be_removed_are_removed_by_the_sweep(core: Core, leftovers: set[str]) -> None:
     assert leftovers
     sweep = RetentionSweep(core.ledger, core.states, core.files)
     assert (sweep.sweep(), sweep.sweep()) == (len(leftovers), 0)
-    assert core.on_disk() == listed_documents(core.get())
+    assert core.on_disk() == list_documents(core.get())
 
 
-def test_nothing_is_swept_once_the_ledger_was_restored(
+def test_the_sweep_removes_nothing_after_a_restore_of_the_ledger(
     core: Core, leftovers: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(restores, "find_newest_micros", lambda _: 1)
@@ -134,30 +134,30 @@ def test_nothing_is_swept_once_the_ledger_was_restored(
 
 
 def keep_for(core: Core, seconds: int) -> None:
-    """Let commits keep each document for so long after it was written."""
+    """Make commits keep each document for `seconds` after it was written."""
     core.commits = Commits(core.ledger, core.clock, core.files, core.states, core.access, metadata_kept_seconds=seconds)
 
 
 def test_documents_stay_until_they_are_old_enough(core: Core) -> None:
     keep_for(core, 60)
     core.table()
-    stage(core, KEPT)
+    stage(core, LOG_LENGTH)
     publish(core)
     stage(core, 10)
-    not_needed = core.on_disk() - listed_documents(core.get())
-    assert len(not_needed) == 12  # the log has the newest ones
+    not_needed = core.on_disk() - list_documents(core.get())
+    assert len(not_needed) == 12  # of 113; the table names 101
     assert RetentionSweep(core.ledger, core.states, core.files, kept_seconds=3_600).sweep() == 0
     long_ago = time.time() - 3_601
     for name in not_needed:
         os.utime(core.root / core.get().row.table_uuid / name, (long_ago, long_ago))
     assert RetentionSweep(core.ledger, core.states, core.files, kept_seconds=3_600).sweep() == len(not_needed)
-    assert core.on_disk() == listed_documents(core.get())
+    assert core.on_disk() == list_documents(core.get())
 
 
 def test_a_commit_removes_documents_that_are_old_enough(core: Core) -> None:
     keep_for(core, 60)
     core.table()
-    stage(core, KEPT)
+    stage(core, LOG_LENGTH)
     publish(core)
     core.micros += 61 * 1_000_000
     before = core.on_disk()

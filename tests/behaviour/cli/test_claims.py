@@ -1,4 +1,4 @@
-"""`pvdm claims`: lost claims are listed, and released by an operator's signature; `pvdm audit` shows the releases."""
+"""`pvdm claims` lists lost claims, and releases them with an operator's signature. `pvdm audit` shows releases."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ BY_TOM = ("--key", "operator-tom.pem", "--operator", "operator-tom", "--reason",
 
 @dataclass(frozen=True)
 class Desk:
-    """A served Steward whose restore has lost two claims on `sales.sold`: of a receipt, and of a proof without one."""
+    """A served Steward after a restore lost two claims on `sales.sold`: one with a receipt, one with a proof only."""
 
     house: House
     receipt_id: str
@@ -64,7 +64,7 @@ def desk(
         yield Desk(house, receipt_id, proof_id)
 
 
-def test_a_lost_claim_is_listed_with_its_publication_and_then_with_its_release(desk: Desk) -> None:
+def test_a_lost_claim_is_listed_with_its_publication_and_after_a_release_with_the_release(desk: Desk) -> None:
     shown = desk.house.require_ok(desk.house.run("claims", "lost", "--json")).json["lost_claims"]
     assert {(each["workload_id"], each["receipt_id"], each["release"]) for each in shown} == {
         ("sold-first", desk.receipt_id, None),
@@ -95,7 +95,7 @@ def test_a_lost_claim_is_listed_with_its_publication_and_then_with_its_release(d
     assert desk.releases()[0] in listed
 
 
-def test_a_release_that_is_repeated_changes_nothing_and_says_so(desk: Desk) -> None:
+def test_a_repeated_release_changes_nothing_and_reports_the_first_one(desk: Desk) -> None:
     first = desk.house.require_ok(desk.release(desk.receipt_id, "--yes", "--json")).json
     again = desk.house.require_ok(desk.release(desk.receipt_id, "--json")).json
     assert (first["applied"], again["applied"]) == ("now", "before")

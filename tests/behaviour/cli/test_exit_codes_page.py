@@ -1,4 +1,4 @@
-"""docs/cli.md on exit code 4: its codes have this exit code, and the page does not advise to repeat every command."""
+"""Exit codes in docs/cli.md, docs/operations.md and the help; docs/cli.md says which commands not to run again."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ DOCS = Path(__file__).parents[3] / "docs"
 _ROW = re.compile(r"^\| (`.*?) \| (.*) \|$", re.MULTILINE)
 
 
-def advice_by_code() -> dict[str, str]:
-    """Each code of the page's table, with the page's words on running the same command again."""
+def read_advice() -> dict[str, str]:
+    """Read the table of exit code 4 in docs/cli.md: each code, with the advice on running the same command again."""
     page = (DOCS / "cli.md").read_text("utf-8")
     table = page.partition("| code with exit code 4 |")[2].partition("\n## ")[0]
     return {code: row[2] for row in _ROW.finditer(table) for code in re.findall(r"`(\w+)`", row[1])}
@@ -26,7 +26,7 @@ def advice_by_code() -> dict[str, str]:
 def test_every_code_of_the_table_has_exit_code_4() -> None:
     errors = (DOCS / "errors.md").read_text("utf-8")
     exit_codes = dict(re.findall(r"^\| `(\w+)` \| .* \| (\d) \|$", errors, re.MULTILINE))
-    assert {code: exit_codes.get(code) for code in advice_by_code()} == dict.fromkeys(advice_by_code(), "4")
+    assert {code: exit_codes.get(code) for code in read_advice()} == dict.fromkeys(read_advice(), "4")
 
 
 def test_the_faults_of_the_operations_page_have_the_exit_codes_of_their_errors() -> None:
@@ -35,7 +35,7 @@ def test_the_faults_of_the_operations_page_have_the_exit_codes_of_their_errors()
     errors = (DOCS / "errors.md").read_text("utf-8")
     exit_codes, current = {}, ""
     for name, code in re.findall(r"^\| (?:— )?`(\w+)` \| .* \|(?: (\d))? \|$", errors, re.MULTILINE):
-        current = code or current  # a row of a reason follows the row of its code
+        current = code or current  # a reason's row has no exit code, and follows its code's row
         exit_codes[name] = current
     named = {(name, code) for words, code in rows for name in re.findall(r"`(\w+)`", words)}
     assert len(named) >= len(rows) == 10
@@ -44,7 +44,7 @@ def test_the_faults_of_the_operations_page_have_the_exit_codes_of_their_errors()
 
 def test_the_page_advises_against_a_repetition_that_cannot_help() -> None:
     for code in ("branch_staged_since", "workload_abandoned", "attempt_taken_over", "ledger_served", "job_failed"):
-        assert advice_by_code()[code].startswith(("not ", "never"))
+        assert read_advice()[code].startswith(("not ", "never"))
     assert "run the same command again |" not in (DOCS / "cli.md").read_text("utf-8")
 
 
@@ -62,7 +62,7 @@ def test_a_loop_of_the_documentation_ends_with_the_code_of_the_last_segment(
 ) -> None:
     loops = re.findall(r"^ *until (?:pvdm|spark-submit) .*?\bdone$", (DOCS / page).read_text("utf-8"), re.DOTALL | re.M)
     assert len(loops) == count
-    for name in ("pvdm", "spark-submit"):  # ends with 8, 8 and then with the last code
+    for name in ("pvdm", "spark-submit"):  # exits with 8 twice, then with `last`
         stub = tmp_path / name
         stub.write_text(f'#!/bin/sh\necho >> calls\n[ "$(wc -l < calls)" -lt 3 ] && exit 8\nexit {last}\n')
         stub.chmod(0o755)

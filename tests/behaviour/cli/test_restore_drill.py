@@ -52,7 +52,7 @@ def go_on_after_restore(drill: Drill, *, epoch: int) -> None:
 def test_after_the_drill_nothing_is_lost_and_nothing_is_published_twice(drill: Drill) -> None:
     work_and_back_up(drill)
 
-    # After the backup: a publication, an overridden FAIL, another FAIL, a protection, and the end of another.
+    # After the backup: a publication, an overridden FAIL, another FAIL, a protection, and the end of a protection.
     assert drill.publish("sales.orders", 14).code == 0
     assert drill.publish("sales.orders", 15, [(99, "2026-11-15", "Kiel")]).code == 3
     override_id = drill.waive("orders-15")
@@ -60,10 +60,10 @@ def test_after_the_drill_nothing_is_lost_and_nothing_is_published_twice(drill: D
     drill.protect("sales.prices")
     words = ("--key", "tom.pem", "--operator", "tom", "--reason", "it is loaded again", "--yes")
     drill.as_role("operator").run_ok("unprotect", "sales.returns", *words)
-    ids, fail_ids = drill.visible_ids("sales.orders"), fail_proof_ids(drill)
+    ids, fail_ids = drill.visible_ids("sales.orders"), list_fail_proof_ids(drill)
     assert ids == [13, 14, 99]
 
-    # The ledger is lost, and the newest backup put in its place.
+    # The ledger is lost. The newest backup takes its place.
     drill.stop()
     drill.put_back()
     refused = drill.run("steward", "token", "list", *CONFIGURED, "--json")
@@ -80,7 +80,7 @@ def test_after_the_drill_nothing_is_lost_and_nothing_is_published_twice(drill: D
     assert drill.run_ok(*RESTORE).json["repeated"] is True
     drill.serve()
     assert drill.visible_ids("sales.orders") == ids
-    assert fail_proof_ids(drill) == fail_ids
+    assert list_fail_proof_ids(drill) == fail_ids
     (listed,) = drill.run_ok("break-glass", "list", "--json").json["overrides"]
     assert (listed["override_id"], listed["state"]) == (override_id, "COMMITTED")
     protected = drill.run_ok("protections", "--current", "--json").json["protected"]
@@ -100,8 +100,8 @@ def test_after_the_drill_nothing_is_lost_and_nothing_is_published_twice(drill: D
     assert drill.audit("sales.orders").code == 0
 
 
-def fail_proof_ids(drill: Drill) -> list[str]:
-    """The FAIL proofs that an auditor is shown, newest first."""
+def list_fail_proof_ids(drill: Drill) -> list[str]:
+    """The ids of the FAIL proofs that an auditor sees, newest first."""
     found = drill.as_role("auditor").run_ok("proof", "list", "--json").json["proofs"]
     return [each["proof_id"] for each in found if each["verdict"] == "FAIL"]
 
@@ -130,10 +130,10 @@ def test_a_publication_that_the_restore_cannot_bring_back_is_named_and_published
         assert named["snapshot_id"] in audited.json["not_proved"][0]
 
 
-def test_a_workload_that_was_published_in_part_is_published_whole_by_a_contract_that_overwrites(
+def test_a_workload_that_was_published_in_part_is_completed_by_a_contract_that_overwrites(
     pvdm: Run, tmp_path: Path, starter: Starter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """docs/restore.md, "A workload that was published in part", and the trust root of its step 8."""
+    """docs/restore.md: the section "A workload that was published in part", and the trust root of step 8."""
     with drill_at(pvdm, tmp_path, "sqlite:///ledger.db", starter, monkeypatch) as drill:
         drill.create_tables("raw.orders", "sales.orders")
         drill.write([*DAYS, (24, "2026-11-14", "Bonn")], "raw.orders")
@@ -163,15 +163,15 @@ def test_a_workload_that_was_published_in_part_is_published_whole_by_a_contract_
 
 
 def contract_by_town(operation: str, where: str, claim: str | None) -> str:
-    """A contract with a chunk for each town. An overwrite shows all of them at once."""
+    """A contract with one chunk for each town. Without `claim`, the chunks become visible together."""
     more = ["parameters:\n  date:\n    type: date", "chunking:\n  by: partition\n  columns: [town]"]
     boundary = {"where": where} if claim is None else {"where": where, "claim": claim}
-    whole = [] if claim else ["atomicity: workload"]
-    return contract("sales.orders", *more, *whole, operation=operation, **boundary)
+    atomicity = [] if claim else ["atomicity: workload"]
+    return contract("sales.orders", *more, *atomicity, operation=operation, **boundary)
 
 
 def audit_with_the_new_trust_root(drill: Drill) -> None:
-    """Steps 5 and 8: the old chain of trust roots lacks the keys of the new epoch; the chain with the new one fits."""
+    """Steps 5 and 8: the audit fails with the old trust roots, which lack the new epoch, and passes with the new."""
     pinned = ("--root-sha256", drill.pin)
     drill.run_ok("keys", "root", "check", "root-1.json", *pinned, "--out", "roots.json")
     words = ("audit", "sales.orders", "--rehash", *pinned, "--json", "--trust-root")

@@ -1,4 +1,4 @@
-"""Commands that ask a running Steward: what each role sees, what is refused, and that no token is printed."""
+"""Commands that call a running Steward: what each role sees, what is refused, and that no token is printed."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_the_status_shows_readiness_epochs_workloads_and_proofs(pvdm: Run, stewa
     assert status["overrides"] == []
 
 
-def test_the_status_shows_events_that_cannot_be_built_and_then_that_they_are_set_aside(
+def test_the_status_shows_events_that_cannot_be_built_first_as_undelivered_and_then_as_not_sent(
     pvdm: Run, steward: ServedSteward, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     notary = steward.stand.notary
@@ -175,7 +175,7 @@ def test_a_token_that_is_revoked_during_the_status_is_an_error(
     assert (refused.code, refused.error) == (5, "token_revoked")
 
 
-def test_the_status_begins_loudly_with_an_override(pvdm: Run, steward: ServedSteward) -> None:
+def test_the_status_begins_with_a_warning_about_an_override(pvdm: Run, steward: ServedSteward) -> None:
     submit_override(steward)
     steward.use_token(Role.AUDITOR)
     shown = pvdm("status").out
@@ -246,13 +246,12 @@ def test_an_auditor_cannot_confirm_the_clock(pvdm: Run, steward: ServedSteward) 
     assert pvdm("steward", "confirm-clock", "--reason", "mine", "--json").error == "role_wrong"
 
 
-def submit_override(steward: ServedSteward) -> bytes:
-    """Submit an override of a FAIL; returns its envelope."""
+def submit_override(steward: ServedSteward) -> None:
+    """Submit an override of a FAIL."""
     core = failing(steward.stand.verifying("bad"))
     recorded = steward.stand.record(core)
     envelope = signed_override(override_of(recorded, core, NOW))
     steward.stand.notary.overrides.submit(envelope, steward.stand.grant())
-    return envelope
 
 
 # --- proofs ---
@@ -281,14 +280,14 @@ def test_an_unknown_proof_is_bad_input(pvdm: Run, steward: ServedSteward) -> Non
     assert (refused.code, refused.error) == (2, "proof_unknown")
 
 
-def test_proofs_of_another_domain_are_not_given_out(pvdm: Run, steward: ServedSteward) -> None:
+def test_proofs_of_another_domain_are_neither_shown_nor_listed(pvdm: Run, steward: ServedSteward) -> None:
     recorded = steward.stand.proved("one", domain="sales")
     steward.use_token(Role.CONSUMER, domain="stock")
     assert pvdm("proof", "get", recorded.statement_id, "--out", "p.json", "--json").code == 5
     assert pvdm("proof", "list", "--json").json["proofs"] == []
 
 
-def test_a_list_of_proofs_shows_fail_and_override_loudly(pvdm: Run, steward: ServedSteward) -> None:
+def test_a_list_of_proofs_marks_a_fail_and_its_override(pvdm: Run, steward: ServedSteward) -> None:
     steward.stand.proved("one")
     submit_override(steward)
     steward.use_token(Role.AUDITOR)
@@ -315,7 +314,7 @@ def test_submitting_an_override_again_has_the_same_result(pvdm: Run, steward: Se
     ("signer", "code"),
     [("notary-a", "key_unknown"), ("operator-tom", "key_role_wrong"), ("source-payments", "key_role_wrong")],
 )
-def test_an_override_by_another_key_is_not_allowed(
+def test_an_override_that_no_break_glass_key_signed_is_refused(
     pvdm: Run, steward: ServedSteward, tmp_path: Path, signer: str, code: str
 ) -> None:
     core = failing(steward.stand.verifying("bad"))
@@ -326,7 +325,7 @@ def test_an_override_by_another_key_is_not_allowed(
     assert (refused.code, refused.error) == (5, code)
 
 
-def test_an_override_for_another_proof_is_not_allowed(pvdm: Run, steward: ServedSteward, tmp_path: Path) -> None:
+def test_an_override_that_names_a_pass_proof_is_refused(pvdm: Run, steward: ServedSteward, tmp_path: Path) -> None:
     core = failing(steward.stand.verifying("bad"))
     steward.stand.record(core)
     other = steward.stand.proved("good")
@@ -342,7 +341,7 @@ def test_a_producer_cannot_submit_an_override(pvdm: Run, steward: ServedSteward,
     assert pvdm("break-glass", "submit", "o.json", "--json").code == 5
 
 
-def test_an_empty_list_of_overrides_says_so(pvdm: Run, steward: ServedSteward) -> None:
+def test_without_overrides_the_list_says_that_no_verdict_was_overridden(pvdm: Run, steward: ServedSteward) -> None:
     steward.use_token(Role.AUDITOR)
     assert pvdm("break-glass", "list").out == "no verdict was ever overridden here\n"
 
@@ -369,7 +368,7 @@ def test_epochs_are_created_and_activated_under_a_trust_root_that_names_them(
     assert states == ["REVOKED", "ACTIVE"]
 
 
-def test_retiring_the_only_epoch_leaves_none_active(pvdm: Run, steward: ServedSteward) -> None:
+def test_after_the_only_epoch_is_retired_the_steward_is_not_ready(pvdm: Run, steward: ServedSteward) -> None:
     steward.use_token(Role.OPERATOR)
     assert "ACTIVE → RETIRED" in pvdm("keys", "retire", 1, "--reason", "moving").out
     assert "NOT READY" in pvdm("status").out
@@ -404,21 +403,21 @@ def vkey_option(steward: ServedSteward) -> tuple[str, str]:
     for key in steward.stand.notary.trust.current().keys:
         if key.identity == LOG_ORIGIN:
             return "--vkey", NoteKey(LOG_ORIGIN, key.public.der).to_vkey()
-    raise AssertionError("the trust root names the log")
+    raise AssertionError("the trust root names no key of the log")
 
 
-def checkpoint(pvdm: Run, steward: ServedSteward, *words: object) -> CommandResult:
+def fetch_checkpoint(pvdm: Run, steward: ServedSteward, *words: object) -> CommandResult:
     return pvdm("log", "checkpoint", *vkey_option(steward), *words, "--json")
 
 
 def test_a_checkpoint_is_fetched_and_its_signature_checked(pvdm: Run, steward: ServedSteward, tmp_path: Path) -> None:
     steward.use_token(Role.CONSUMER)
-    shown = checkpoint(pvdm, steward, "--out", "c").json
+    shown = fetch_checkpoint(pvdm, steward, "--out", "c").json
     assert (shown["origin"], shown["signature_checked"]) == (LOG_ORIGIN, True)
     assert (tmp_path / "c").read_bytes() == steward.stand.notary.log.checkpoint()
 
 
-def test_a_checkpoint_without_a_key_is_shown_as_unchecked(pvdm: Run, steward: ServedSteward) -> None:
+def test_a_checkpoint_fetched_without_a_key_is_shown_as_unchecked(pvdm: Run, steward: ServedSteward) -> None:
     steward.use_token(Role.CONSUMER)
     shown = pvdm("log", "checkpoint", "--json")
     assert shown.json["signature_checked"] is False
@@ -427,14 +426,14 @@ def test_a_checkpoint_without_a_key_is_shown_as_unchecked(pvdm: Run, steward: Se
 
 def test_a_log_that_only_grew_is_consistent_with_an_older_checkpoint(pvdm: Run, steward: ServedSteward) -> None:
     steward.use_token(Role.CONSUMER)
-    checkpoint(pvdm, steward, "--out", "monday")
+    fetch_checkpoint(pvdm, steward, "--out", "monday")
     steward.stand.proved("one")
-    assert checkpoint(pvdm, steward, "--since", "monday", "--out", "tuesday").code == 0
+    assert fetch_checkpoint(pvdm, steward, "--since", "monday", "--out", "tuesday").code == 0
     assert pvdm("log", "compare", "monday", "tuesday", *vkey_option(steward)).code == 0
 
 
-def forked_checkpoint(steward: ServedSteward, size: int) -> bytes:
-    """A checkpoint of another history, under the log's own key."""
+def fork_checkpoint(steward: ServedSteward, size: int) -> bytes:
+    """Sign a checkpoint of other entries with the log's own key."""
     log = Log(MemoryStorage(), origin=LOG_ORIGIN, signer=steward.stand.notary.keys.signer(KeyRole.LOG, 1))
     return log.append(entries(0, size)).checkpoint.note
 
@@ -444,22 +443,22 @@ def test_a_log_that_is_shorter_than_an_older_checkpoint_is_refused(
 ) -> None:
     steward.use_token(Role.CONSUMER)
     size = steward.stand.notary.log.size()
-    (tmp_path / "longer").write_bytes(forked_checkpoint(steward, size + 3))
-    refused = checkpoint(pvdm, steward, "--since", "longer")
+    (tmp_path / "longer").write_bytes(fork_checkpoint(steward, size + 3))
+    refused = fetch_checkpoint(pvdm, steward, "--since", "longer")
     assert (refused.code, refused.error) == (3, "log_behind_checkpoint")
 
 
 def test_a_forked_log_is_refused(pvdm: Run, steward: ServedSteward, tmp_path: Path) -> None:
     steward.use_token(Role.CONSUMER)
     size = steward.stand.notary.log.size()
-    (tmp_path / "same").write_bytes(forked_checkpoint(steward, size))
-    assert checkpoint(pvdm, steward, "--since", "same").error == "log_forked"
-    (tmp_path / "shorter").write_bytes(forked_checkpoint(steward, size - 1))
-    refused = checkpoint(pvdm, steward, "--since", "shorter")
+    (tmp_path / "same").write_bytes(fork_checkpoint(steward, size))
+    assert fetch_checkpoint(pvdm, steward, "--since", "same").error == "log_forked"
+    (tmp_path / "shorter").write_bytes(fork_checkpoint(steward, size - 1))
+    refused = fetch_checkpoint(pvdm, steward, "--since", "shorter")
     assert (refused.code, refused.error) == (3, "log_not_consistent")
 
 
-def test_an_entry_is_proved_by_the_steward(pvdm: Run, steward: ServedSteward, tmp_path: Path) -> None:
+def test_the_steward_proves_that_an_entry_is_in_the_log(pvdm: Run, steward: ServedSteward, tmp_path: Path) -> None:
     recorded = steward.stand.proved("one")
     steward.use_token(Role.CONSUMER)
     assert pvdm("log", "prove", recorded.log_index, *vkey_option(steward), "--out", "p").code == 0
@@ -470,7 +469,7 @@ def test_an_entry_is_proved_by_the_steward(pvdm: Run, steward: ServedSteward, tm
     open_checkpoint(proof.note, origin=LOG_ORIGIN, keys=keys)
 
 
-def test_no_token_is_ever_printed(pvdm: Run, steward: ServedSteward) -> None:
+def test_no_command_prints_the_token(pvdm: Run, steward: ServedSteward) -> None:
     text = steward.use_token(Role.OPERATOR)
     for words in (("status",), ("keys", "list"), ("break-glass", "list"), ("keys", "activate", 9, "--reason", "x")):
         for more in ((), ("--json",)):

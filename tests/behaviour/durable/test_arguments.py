@@ -1,4 +1,4 @@
-"""Arguments of a Coordinator and of `pvdm run`: a wrong one is refused with its name and value. Without a JVM."""
+"""Arguments of a Coordinator and times of `pvdm run`: an error about a wrong value shows the value. Without a JVM."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pvdm.model.role import Role
 from tests.support.for_each import for_each
 from tests.support.steward.shop import Shop, shop_at
 
-WRONG: list[tuple[str, Any, str, str]] = [
+WRONG_ARGUMENTS: list[tuple[str, Any, str, str]] = [
     ("segment_timeout", "15m", "segment_invalid", "'15m'"),
     ("segment_timeout", 0, "segment_invalid", "0 seconds"),
     ("segment_timeout", math.inf, "segment_invalid", "inf"),
@@ -49,7 +49,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
         yield made
 
 
-@for_each("name, value, code, got", WRONG)
+@for_each("name, value, code, got", WRONG_ARGUMENTS)
 def test_a_wrong_argument_of_a_coordinator_is_refused_with_its_value(
     shop: Shop, name: str, value: Any, code: str, got: str
 ) -> None:
@@ -72,7 +72,7 @@ def test_a_wrong_argument_of_a_coordinator_is_refused_with_its_value(
         ("--workload-timeout", "400d", "'--workload-timeout': expected at most 365d, got 400d"),
     ],
 )
-def test_a_wrong_time_of_a_command_is_refused_with_its_option(shop: Shop, option: str, value: str, text: str) -> None:
+def test_a_wrong_time_option_is_refused_with_expected_and_got(shop: Shop, option: str, value: str, text: str) -> None:
     words = ["run", "sales.times", "--workload-id", "times-1", "--small", "--job", f"{__name__}:build"]
     code, output = shop.command([*words, option, value])
     assert (code, text in output) == (2, True), output
@@ -82,11 +82,11 @@ def test_the_end_of_a_segment_names_the_time_that_the_user_gave(shop: Shop, monk
     started: list[Segment] = []
     real = Segment.start
 
-    def note(*given: Any, **named: Any) -> Segment:
+    def start(*given: Any, **named: Any) -> Segment:
         started.append(real(*given, **named))
         return started[-1]
 
-    monkeypatch.setattr(Segment, "start", note)
+    monkeypatch.setattr(Segment, "start", start)
     monkeypatch.setattr(Coordinator, "resume_workload", lambda *_: None)
     monkeypatch.setenv("PVDM_TOKEN", shop.steward.token_for(Role.PRODUCER, "sales").text)
     job = Job(f"{__name__}:build", small=True, master=None, conf=())
@@ -95,7 +95,7 @@ def test_the_end_of_a_segment_names_the_time_that_the_user_gave(shop: Shop, monk
         elapsed_seconds() + 3
     )
     (segment,) = started
-    assert 1.0 < segment.remaining_seconds <= 2.0  # of its nine seconds, six have passed, and one is kept
+    assert 1.0 < segment.remaining_seconds <= 2.0  # six of nine seconds have passed, one is the threshold
     monkeypatch.setattr("pvdm.durable.segment.elapsed_seconds", lambda: segment.stops_at)
     with pytest.raises(RolledBackError) as caught:
         segment.require_time()
@@ -103,4 +103,4 @@ def test_the_end_of_a_segment_names_the_time_that_the_user_gave(shop: Shop, monk
 
 
 def build(_spark: object, _chunk: object) -> None:
-    """A job that is not called."""
+    """A job that no test calls."""

@@ -1,4 +1,4 @@
-"""Automatic repair: after a FAIL a run tries a chunk again, as often as the contract allows. Without a JVM."""
+"""Automatic repair: after a FAIL, a run attempts the chunk again, as often as the contract allows. Without a JVM."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class FaultyJob:
         return rows.slice(1) if self.calls.count(chunk.chunk_id) <= self.faults else rows
 
 
-def allowed(repairs: int) -> str:
+def allow_repairs(repairs: int) -> str:
     return f"governance:\n  repair: {{automatic: {repairs}}}"
 
 
@@ -47,8 +47,8 @@ def run(shop: Shop, table: str, job: Job) -> Outcome:
         return coordinator.execute_workload("run-1" + table, job, table=table)
 
 
-def test_a_chunk_that_fails_is_tried_again_as_a_whole_and_each_try_has_a_verdict(shop: Shop) -> None:
-    table, job = shop.target("repaired", allowed(2)), FaultyJob(2)
+def test_after_a_fail_the_whole_chunk_is_staged_again_and_each_attempt_has_a_proof(shop: Shop) -> None:
+    table, job = shop.target("repaired", allow_repairs(2)), FaultyJob(2)
     assert isinstance(run(shop, table, job), Committed)
     assert job.calls == ["all"] * 3
     assert shop.visible_rows(table) == sorted(ROWS, key=repr)
@@ -60,7 +60,7 @@ def test_a_chunk_that_fails_is_tried_again_as_a_whole_and_each_try_has_a_verdict
 
 
 def test_a_repair_is_shown_by_the_run_and_by_the_status(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    table = shop.target("shown", allowed(1))
+    table = shop.target("shown", allow_repairs(1))
     module: Any = types.ModuleType("faulty_jobs")
     module.build = FaultyJob(1)
     monkeypatch.setitem(sys.modules, "faulty_jobs", module)
@@ -78,12 +78,12 @@ def test_a_repair_is_shown_by_the_run_and_by_the_status(shop: Shop, monkeypatch:
 
 
 def test_no_try_is_left_after_as_many_repairs_as_the_contract_allows(shop: Shop) -> None:
-    table, job = shop.target("used_up", allowed(1)), FaultyJob(2)
+    table, job = shop.target("used_up", allow_repairs(1)), FaultyJob(2)
     outcome = run(shop, table, job)
     assert isinstance(outcome, VerificationFailed)
     assert job.calls == ["all"] * 2
     assert shop.visible_rows(table) == []
-    again = run(shop, table, job)  # another run has no more tries than this one
+    again = run(shop, table, job)  # another run makes no further attempt
     assert isinstance(again, VerificationFailed)
     assert (again.before, job.calls) == (True, ["all"] * 2)
     with Coordinator(shop.steward) as coordinator:
@@ -91,8 +91,8 @@ def test_no_try_is_left_after_as_many_repairs_as_the_contract_allows(shop: Shop)
     assert shop.visible_rows(table) == sorted(ROWS, key=repr)
 
 
-def test_a_run_uses_the_tries_that_an_earlier_run_has_left(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    table, job = shop.target("continued", allowed(1)), FaultyJob(1)
+def test_a_run_makes_a_repair_that_an_earlier_run_did_not_make(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    table, job = shop.target("continued", allow_repairs(1)), FaultyJob(1)
     with monkeypatch.context() as patched:
         patched.setattr(Run, "_find_automatic_repair", lambda *_: None)
         assert isinstance(run(shop, table, job), VerificationFailed)
@@ -100,14 +100,14 @@ def test_a_run_uses_the_tries_that_an_earlier_run_has_left(shop: Shop, monkeypat
     assert job.calls == ["all"] * 2
 
 
-def test_without_the_contracts_leave_a_chunk_is_tried_once(shop: Shop) -> None:
+def test_a_chunk_is_staged_once_if_the_contract_allows_no_repair(shop: Shop) -> None:
     table, job = shop.target("by_hand"), FaultyJob(1)
     assert isinstance(run(shop, table, job), VerificationFailed)
     assert job.calls == ["all"]
 
 
-def test_each_chunk_has_its_own_tries(shop: Shop) -> None:
-    table, job = shop.target("chunks", BY_DAY, allowed(1)), FaultyJob(1)
+def test_repairs_are_counted_for_each_chunk(shop: Shop) -> None:
+    table, job = shop.target("chunks", BY_DAY, allow_repairs(1)), FaultyJob(1)
     assert isinstance(run(shop, table, job), Committed)
     assert max(job.calls.count(each) for each in set(job.calls)) == 2
     assert shop.visible_rows(table) == sorted(ROWS, key=repr)

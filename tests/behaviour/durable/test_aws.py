@@ -37,7 +37,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
 
 
 class Clock:
-    """The clock of segments. A job that calls `outlive` outlives its invocation, which has 900 seconds."""
+    """The clock of segments. `outlive` moves it by 900 seconds: to the end of the invocation."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 1_000.0
@@ -45,7 +45,7 @@ class Clock:
 
     def outlive(self) -> None:
         self.now += 900
-        time.sleep(1)  # the run looks at the clock five times a second
+        time.sleep(1)  # the run checks the clock five times a second
         raise RuntimeError("the job was not stopped")
 
 
@@ -54,7 +54,7 @@ def rows_of(chunk: Chunk) -> pa.Table:
 
 
 def execute(shop: Shop, table: str, job: Job, **settings: Any) -> tuple[DurableFunctionTestResult, int]:
-    """The result of the execution, and how often Lambda invoked the handler."""
+    """Run a workload in a durable function. Returns the result and the number of invocations."""
     invocations = 0
 
     @durable_execution
@@ -69,14 +69,14 @@ def execute(shop: Shop, table: str, job: Job, **settings: Any) -> tuple[DurableF
     return result, invocations
 
 
-def steps_of(result: DurableFunctionTestResult) -> list[str]:
+def list_steps(result: DurableFunctionTestResult) -> list[str]:
     return [str(each.name) for each in result.operations if str(each.name).startswith("segment")]
 
 
 def test_a_workload_is_published_in_one_segment_if_there_is_time(shop: Shop) -> None:
     table = shop.target("plain", BY_DAY)
     result, invocations = execute(shop, table, lambda _spark, chunk: rows_of(chunk))
-    assert (result.status, invocations, steps_of(result)) == (InvocationStatus.SUCCEEDED, 1, ["segment 1"])
+    assert (result.status, invocations, list_steps(result)) == (InvocationStatus.SUCCEEDED, 1, ["segment 1"])
     summary = json.loads(str(result.result))
     assert (summary["outcome"], summary["chunks"], summary["rows_added"]) == ("COMMITTED", 2, "5")
     assert shop.visible_rows(table) == sorted(ROWS, key=repr)
@@ -94,7 +94,7 @@ def test_segments_that_outlive_their_invocations_are_rolled_back_and_no_chunk_is
         return rows_of(chunk)
 
     result, invocations = execute(shop, table, slow_at_first)
-    assert (result.status, steps_of(result)) == (InvocationStatus.SUCCEEDED, [f"segment {n}" for n in (1, 2, 3)])
+    assert (result.status, list_steps(result)) == (InvocationStatus.SUCCEEDED, [f"segment {n}" for n in (1, 2, 3)])
     assert invocations == 3  # each segment had a new invocation; the earlier steps were replayed from checkpoints
     assert sorted(built) == sorted([*set(built)] * 2)
     assert shop.visible_rows(table) == sorted(ROWS, key=repr)
@@ -120,7 +120,7 @@ def test_segments_without_progress_end_the_execution(shop: Shop, monkeypatch: py
         return rows_of(chunk)
 
     result, _ = execute(shop, table, always_slow)
-    assert (result.status, len(steps_of(result))) == (InvocationStatus.FAILED, FAILURES_MAX)
+    assert (result.status, len(list_steps(result))) == (InvocationStatus.FAILED, FAILURES_MAX)
     assert "without progress" in str(result.error)
     assert shop.visible_rows(table) == []
     assert execute(shop, table, lambda _spark, chunk: rows_of(chunk))[0].status is InvocationStatus.SUCCEEDED
@@ -138,28 +138,28 @@ def test_a_step_is_repeated_while_the_steward_cannot_be_reached(shop: Shop, monk
 
     monkeypatch.setattr(Coordinator, "resume_workload", fail_twice)
     result, _ = execute(shop, table, lambda _spark, chunk: rows_of(chunk))
-    assert (result.status, len(calls), steps_of(result)) == (InvocationStatus.SUCCEEDED, 3, ["segment 1"])
+    assert (result.status, len(calls), list_steps(result)) == (InvocationStatus.SUCCEEDED, 3, ["segment 1"])
 
 
 def test_a_step_is_repeated_while_the_lease_of_a_killed_invocation_is_live(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    table, calls, killed = shop.target("killed"), list[str](), "11" * 16
-    monkeypatch.setattr(aws, "LEASE_SECONDS", 1)  # how long a step waits for the lease's end
+    table, calls, killed_run_id = shop.target("killed"), list[str](), "11" * 16
+    monkeypatch.setattr(aws, "LEASE_SECONDS", 1)  # the pause before a step is repeated
     with shop.client() as client:
         client.open_workload("run-1" + table, table, {})
-        lease = client.acquire_lease("run-1" + table, LeaseRequest(run_id=killed, runner="a killed invocation"))
+        lease = client.acquire_lease("run-1" + table, LeaseRequest(run_id=killed_run_id, runner="a killed invocation"))
         resume = Coordinator.resume_workload
 
         def resume_after_expiry(self: Coordinator, workload_id: str, build: Any = None) -> Any:
             calls.append(workload_id)
             if len(calls) == 2:
-                client.release_lease(workload_id, killed, lease.lease_number)  # as if it had expired
+                client.release_lease(workload_id, killed_run_id, lease.lease_number)  # as if the lease had expired
             return resume(self, workload_id, build)
 
         monkeypatch.setattr(Coordinator, "resume_workload", resume_after_expiry)
         result, _ = execute(shop, table, lambda _spark, chunk: rows_of(chunk))
-    assert (result.status, len(calls), steps_of(result)) == (InvocationStatus.SUCCEEDED, 2, ["segment 1"])
+    assert (result.status, len(calls), list_steps(result)) == (InvocationStatus.SUCCEEDED, 2, ["segment 1"])
 
 
 def test_an_invocation_ends_while_the_plan_is_made_and_the_next_one_waits_again(
@@ -169,7 +169,7 @@ def test_an_invocation_ends_while_the_plan_is_made_and_the_next_one_waits_again(
     real_read, real_open, opened, may_read = ChunkValues.read, Coordinator.open_workload, list[str](), Event()
 
     def read(*arguments: Any) -> Iterator[pa.Table]:
-        clock.now += 900  # the plan outlives the first invocation
+        clock.now += 900  # planning takes longer than the first invocation
         assert may_read.wait(60)
         return real_read(*arguments)
 
@@ -186,18 +186,18 @@ def test_an_invocation_ends_while_the_plan_is_made_and_the_next_one_waits_again(
     assert shop.visible_rows(table) == sorted(ROWS, key=repr)
 
 
-def test_a_segment_without_time_is_repeated_in_another_invocation_a_few_times(
+def test_a_segment_without_time_is_repeated_in_another_invocation_up_to_a_limit(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    table, left = shop.target("short"), iter([900_000, 30_000])  # the plan took nearly all of the first invocation
-    monkeypatch.setattr(LambdaContext, "get_remaining_time_in_millis", lambda _self: next(left, 900_000))
+    table, times_left = shop.target("short"), iter([900_000, 30_000])  # planning took nearly all of the first
+    monkeypatch.setattr(LambdaContext, "get_remaining_time_in_millis", lambda _self: next(times_left, 900_000))
     result, invocations = execute(shop, table, lambda _spark, chunk: rows_of(chunk), rollback_threshold=30)
-    assert (result.status, invocations, steps_of(result)) == (InvocationStatus.SUCCEEDED, 2, ["segment 1"])
+    assert (result.status, invocations, list_steps(result)) == (InvocationStatus.SUCCEEDED, 2, ["segment 1"])
     assert shop.visible_rows(table) == sorted(ROWS, key=repr)
     assert not aws._retry(Code.SEGMENT_ENDED(), FAILURES_MAX).should_retry
 
 
-def test_a_step_is_not_repeated_after_an_error_of_the_call(shop: Shop) -> None:
+def test_a_step_is_not_repeated_after_an_input_error(shop: Shop) -> None:
     result, invocations = execute(shop, "sales.nowhere", lambda _spark, chunk: rows_of(chunk))
     assert (result.status, invocations) == (InvocationStatus.FAILED, 1)
     assert not aws._retry(InputError(Code.TABLE_UNKNOWN, "no such table"), 1).should_retry

@@ -1,4 +1,4 @@
-"""The recipe for backfills of docs/client.md: its contract and its command, on a small table. Without a JVM."""
+"""Runs the contract and the command of the section "Backfills" in docs/client.md on a small table. Without a JVM."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_the_recipe_publishes_one_chunk_for_each_day(tmp_path: Path, monkeypatch
     monkeypatch.setitem(sys.modules, "jobs.orders", module)
     words = shlex.split(command[1].replace("\\\n", " "))[1:]
     at = words.index("--segment-timeout")
-    del words[at : at + 2]  # in this process, which has the job
+    del words[at : at + 2]  # without segments the command runs in this process, which has the job
     words = [each.replace("2026-11-01", "2026-12-01") for each in words]
     with shop_at(tmp_path) as shop:
         shop.make("sales.orders")

@@ -1,4 +1,4 @@
-"""The last line of an outcome without success: how many chunks are published, failed and not begun. Without a JVM."""
+"""The last line of a run without success: how many chunks are published, failed and not begun. Without a JVM."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
         yield made
 
 
-def right(_spark: object, chunk: Chunk) -> Any:
+def copy_rows(_spark: object, chunk: Chunk) -> Any:
     return table_of([row for row in DAYS if chunk.chunk_id == f"day={row[1]}"])
 
 
-def wrong_on_the_second_day(_spark: object, chunk: Chunk) -> Any:
-    return table_of([]) if chunk.chunk_id == "day=2026-11-14" else right(None, chunk)
+def drop_the_second_day(_spark: object, chunk: Chunk) -> Any:
+    return table_of([]) if chunk.chunk_id == "day=2026-11-14" else copy_rows(None, chunk)
 
 
-def raises_on_the_second_day(_spark: object, chunk: Chunk) -> Any:
+def raise_on_the_second_day(_spark: object, chunk: Chunk) -> Any:
     if chunk.chunk_id == "day=2026-11-14":
         raise RuntimeError("no rows today")
-    return right(None, chunk)
+    return copy_rows(None, chunk)
 
 
 @pytest.fixture(autouse=True)
 def jobs(monkeypatch: pytest.MonkeyPatch) -> None:
     module: Any = types.ModuleType("count_jobs")
-    for job in (right, wrong_on_the_second_day, raises_on_the_second_day):
+    for job in (copy_rows, drop_the_second_day, raise_on_the_second_day):
         setattr(module, job.__name__, job)
     monkeypatch.setitem(sys.modules, "count_jobs", module)
 
@@ -62,7 +62,7 @@ def run(shop: Shop, table: str, job: str, *more: str, workload_id: str) -> tuple
         ((1, 0, 0, 0, 0, 1), "nothing was published: the chunk is left in STAGING"),
     ],
 )
-def test_the_counts_are_a_sentence(counts: tuple[int, ...], text: str) -> None:
+def test_the_counts_are_written_as_a_sentence(counts: tuple[int, ...], text: str) -> None:
     total, published, failed, rolled_back, with_steward, staging = counts
     assert str(ChunkCounts(total, published, failed, rolled_back, with_steward, staging)) == text
 
@@ -71,13 +71,13 @@ def test_the_counts_are_a_sentence(counts: tuple[int, ...], text: str) -> None:
     ("job", "exit_code", "message", "line"),
     [
         (
-            "wrong_on_the_second_day",
+            "drop_the_second_day",
             3,
             "chunk day=2026-11-14 was not published: the verdict is FAIL: 1 row missing",
             "1 of 3 chunks is published, 1 failed, 1 was not begun",
         ),
         (
-            "raises_on_the_second_day",
+            "raise_on_the_second_day",
             4,
             "the job failed and its attempt was rolled back",
             "1 of 3 chunks is published, 1 was rolled back, 1 was not begun",
@@ -101,7 +101,7 @@ def test_an_outcome_after_a_published_chunk_does_not_say_that_nothing_was_publis
 
 def test_an_outcome_without_a_published_chunk_says_that_nothing_was_published(shop: Shop) -> None:
     table = shop.target("nothing", BY_DAY, "atomicity: workload")
-    code, output = run(shop, table, "wrong_on_the_second_day", workload_id="nothing-1")
+    code, output = run(shop, table, "drop_the_second_day", workload_id="nothing-1")
     line = "nothing was published: 1 of 3 chunks failed, 1 is with the Steward, 1 was not begun"
     assert (code, output.splitlines()[-1]) == (3, line)
 
@@ -110,7 +110,7 @@ def test_a_run_of_some_chunks_says_how_many_are_left_and_has_its_own_exit_code(s
     table = shop.target("some", BY_DAY)
     with shop.client() as client:
         client.open_workload("some-1", table, {})
-    words = ["resume", "some-1", "--small", "--job", "count_jobs:right", "--max-chunks", "1"]
+    words = ["resume", "some-1", "--small", "--job", "count_jobs:copy_rows", "--max-chunks", "1"]
     code, output = shop.command(words)
     assert (code, output.splitlines()[-3:]) == (
         8,

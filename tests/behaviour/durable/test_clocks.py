@@ -1,4 +1,4 @@
-"""The two clocks of a workload: the segment's, in the process, and the workload's, in the ledger. Without a JVM."""
+"""Time limits of a segment (by its process's clock) and of a workload (by the ledger's clock). Without a JVM."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def reason_of(call: Callable[[], object]) -> str:
 
 
 class Clock:
-    """A clock for segments that moves by 10 seconds with each step of this activity."""
+    """A clock for segments. It moves by 10 seconds at each progress step of this activity."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, activity: Activity) -> None:
         self.now, self.activity = 1_000.0, activity
@@ -81,7 +81,7 @@ class Clock:
             self.now += 10
 
 
-def test_a_segment_that_is_over_begins_no_chunk_and_the_next_one_goes_on_with_the_rest(
+def test_an_ended_segment_begins_no_chunk_and_the_next_segment_stages_the_rest(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table, built, clock = shop.target("segments", BY_DAY), list[str](), Clock(monkeypatch, Activity.PUBLISHED)
@@ -168,7 +168,7 @@ def test_a_workload_has_ninety_minutes_that_later_openings_do_not_change(line: L
     assert other.deadline == clock.wall + 31_536_000 * SECOND
 
 
-def test_no_lease_and_no_hand_in_outlives_the_workloads_clock(line: Line, producer: StewardClient) -> None:
+def test_after_the_workloads_deadline_leases_and_hand_ins_are_refused(line: Line, producer: StewardClient) -> None:
     clock = line.served.stand.time
     producer.open_workload("run-1", "sales.orders", {}, 100)
     lease = producer.acquire_lease("run-1", LeaseRequest(run_id=RUN, runner="a run"))
@@ -183,7 +183,7 @@ def test_no_lease_and_no_hand_in_outlives_the_workloads_clock(line: Line, produc
         "workload_timed_out"
     )
     assert producer.workload("run-1").timed_out
-    # The run may still clean up after itself. With a longer time-out, the workload goes on.
+    # The run may still abort its attempt. With a longer time-out, the workload continues.
     aborted = producer.abort_attempt(attempt.attempt_id, "no time is left", lease.lease_number)
     assert aborted.state is AttemptState.ROLLED_BACK
     assert producer.open_workload("run-1", "sales.orders", {}, 100).timed_out  # the same time-out changes nothing
@@ -196,7 +196,7 @@ def test_no_lease_and_no_hand_in_outlives_the_workloads_clock(line: Line, produc
     assert producer.acquire_lease("run-1", LeaseRequest(run_id=RUN, runner="c")).lease_number == 2
 
 
-def test_a_deadline_that_is_brought_forward_ends_the_lease_that_is_held(line: Line, producer: StewardClient) -> None:
+def test_a_hand_in_after_a_deadline_that_was_brought_forward_is_refused(line: Line, producer: StewardClient) -> None:
     clock = line.served.stand.time
     producer.open_workload("run-1", "sales.orders", {})
     lease = producer.acquire_lease("run-1", LeaseRequest(run_id=RUN, runner="a run"))
@@ -206,16 +206,15 @@ def test_a_deadline_that_is_brought_forward_ends_the_lease_that_is_held(line: Li
     assert reason_of(lambda: producer.staged(attempt.attempt_id)) == "workload_timed_out"
 
 
-def test_the_clock_goes_on_while_the_steward_is_stopped(line: Line, producer: StewardClient) -> None:
+def test_a_workload_times_out_although_no_request_reaches_the_steward(line: Line, producer: StewardClient) -> None:
     deadline = producer.open_workload("run-1", "sales.orders", {}, 100).deadline
-    stand = line.served.stand
-    stand.time.pass_by(101 * SECOND)
+    line.served.stand.time.pass_by(101 * SECOND)
     with line.client(Role.AUDITOR) as auditor:
         found = auditor.workload("run-1")
     assert (found.deadline, found.timed_out) == (deadline, True)
 
 
-def test_a_run_whose_workload_has_no_time_left_rolls_back_and_goes_on_once_it_gets_more(shop: Shop) -> None:
+def test_a_run_rolls_back_at_the_workloads_deadline_and_publishes_after_a_longer_time_out(shop: Shop) -> None:
     table = shop.target("timed_out")
 
     def slow(_spark: object, _chunk: Chunk) -> pa.Table:
@@ -239,7 +238,7 @@ def test_a_run_whose_workload_has_no_time_left_rolls_back_and_goes_on_once_it_ge
     assert eventually(lambda: shop.branches(table) == set() and shop.staged_files(table) == [])
 
 
-def test_a_run_waits_for_chunks_that_were_all_handed_in_also_after_the_deadline(
+def test_after_the_deadline_a_run_still_waits_for_chunks_if_all_were_handed_in(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table, clock, go = shop.target("handed_in"), Clock(monkeypatch, Activity.VERIFYING), threading.Event()
@@ -261,7 +260,7 @@ def test_a_run_waits_for_chunks_that_were_all_handed_in_also_after_the_deadline(
     assert shop.visible_rows(table) == sorted(ROWS, key=repr)
 
 
-def test_the_times_of_a_command_are_durations(shop: Shop) -> None:
+def test_a_time_of_a_command_without_a_unit_is_refused(shop: Shop) -> None:
     table = shop.target("durations")
     words = ["run", table, "--workload-id", "run-1" + table, "--small", "--job", "missing_module:job"]
     code, output = shop.command([*words, "--segment-timeout", "15", "--json"])

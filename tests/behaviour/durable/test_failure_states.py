@@ -1,4 +1,4 @@
-"""Faults of a deployment: `pvdm run` ends with the exit code of docs/operations.md, and continues after the repair."""
+"""Faults of a deployment: `pvdm run` ends with the exit code of docs/operations.md, and continues after the fault."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Terminal:
     token_file: Path
 
     def pvdm(self, *words: str) -> tuple[int, str]:
-        """The exit code and the output of a command."""
+        """Run a command. Returns its exit code and its output."""
         output = io.StringIO()
         reach = ["--url", self.url, "--token-file", str(self.token_file)]
         with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
@@ -61,7 +61,7 @@ class Terminal:
         return code, output.getvalue()
 
     def run(self, table: str, *more: str) -> tuple[int, str]:
-        """Run the workload of the table; returns the exit code and the error's code, or the outcome."""
+        """Run the workload of the table. Returns the exit code, and the error's code or else the outcome."""
         code, output = self.pvdm(
             "run", table, "--workload-id", f"w-{table}", "--small", "--job", f"{JOB}:build", "--json", *more
         )
@@ -76,8 +76,8 @@ class Terminal:
 
 
 @pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Do not wait a minute for a Steward that stays away."""
+def shorten_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a run give up within seconds if the Steward does not answer."""
     retries = Retries(tries=2, restart_seconds=1)
     monkeypatch.setattr("pvdm.client.StewardClient", functools.partial(StewardClient, retries=retries))
     monkeypatch.setattr("pvdm.durable.run.PROBLEM_TRIES", 2)
@@ -133,7 +133,7 @@ def fault_at(moment: Moment, jobs: Any, strike: Callable[[], object]) -> Iterato
         yield
 
 
-def terminal_of(shop: Shop) -> Terminal:
+def open_terminal(shop: Shop) -> Terminal:
     token_file = shop.folder / "job.token"
     shop.steward.write_token(token_file, Role.PRODUCER, "sales")
     return Terminal(shop.steward.url, token_file)
@@ -144,7 +144,7 @@ def terminal_of(shop: Shop) -> Terminal:
 
 @dataclass(frozen=True, slots=True)
 class DiskFault:
-    """A folder of the Steward, what happens to its disk, and how `pvdm run` and `pvdm status` then end."""
+    """A fault of the disk under a folder of the Steward, and what `pvdm run` and `pvdm status` then show."""
 
     folder: str
     read_only: bool
@@ -171,8 +171,8 @@ DISK_FAULTS = (
 
 
 @pytest.mark.parametrize("fault", DISK_FAULTS, ids=str)
-def test_a_folder_that_cannot_be_written_ends_the_run_with_7(shop: Shop, jobs: Any, fault: DiskFault) -> None:
-    table, terminal = shop.target(str(fault).replace("-", "_")), terminal_of(shop)
+def test_a_run_ends_with_7_if_a_folder_cannot_be_written(shop: Shop, jobs: Any, fault: DiskFault) -> None:
+    table, terminal = shop.target(str(fault).replace("-", "_")), open_terminal(shop)
     assert shop.visible_rows(table) == []
     with small_disk_on(shop.steward.folder / fault.folder) as disk:
         fault.strike(disk)
@@ -191,11 +191,11 @@ def test_a_folder_that_cannot_be_written_ends_the_run_with_7(shop: Shop, jobs: A
 @pytest.mark.parametrize(
     ("moment", "error"), [(Moment.BEFORE, "ledger_unreachable"), (Moment.STAGING, "attempt_left_staging")]
 )
-def test_a_full_disk_under_the_whole_steward_ends_the_run_with_7(
+def test_a_run_ends_with_7_if_the_disk_of_the_whole_steward_is_full(
     tmp_path: Path, jobs: Any, moment: Moment, error: str
 ) -> None:
     with small_disk_on(tmp_path / "steward") as disk, shop_at(tmp_path) as shop:
-        table, terminal = shop.target("orders"), terminal_of(shop)
+        table, terminal = shop.target("orders"), open_terminal(shop)
         with fault_at(moment, jobs, disk.fill):
             assert terminal.run(table) == (7, error)
         assert httpx.get(f"{shop.steward.url}/readyz", trust_env=False).status_code == 503
@@ -236,7 +236,7 @@ class ServedSteward:
         self._process.kill()
 
     def issue_token(self, role: Role) -> Path:
-        """A file with a new token of this role."""
+        """Issue a token of this role. Returns its file."""
         path = self._config.with_name(f"{role.value}.token")
         words = ["steward", "token", "issue", "--config", str(self._config), "--role", role.value, "--domain", "sales"]
         assert main([*words, "--name", "a job", "--out", str(path)]) == 0
@@ -256,7 +256,7 @@ def served(tmp_path: Path, starter: Starter) -> Iterator[ServedSteward]:
 @pytest.mark.parametrize(
     ("moment", "error"), [(Moment.STAGING, "attempt_left_staging"), (Moment.HANDED_IN, "steward_unreachable")]
 )
-def test_a_steward_that_is_killed_ends_the_run_with_7(
+def test_a_run_ends_with_7_if_the_steward_is_killed(
     served: ServedSteward, jobs: Any, moment: Moment, error: str
 ) -> None:
     table, terminal = "sales.orders", Terminal(served.url, served.issue_token(Role.PRODUCER))
@@ -267,7 +267,7 @@ def test_a_steward_that_is_killed_ends_the_run_with_7(
     with StewardClient(served.url, token_file=served.issue_token(Role.CONSUMER)) as consumer:
         target = TableClient(consumer, ("sales",), "orders")
         if moment is Moment.HANDED_IN:
-            assert eventually(lambda: "COMMITTED" in terminal.status(table))  # no run is needed for this
+            assert eventually(lambda: "COMMITTED" in terminal.status(table))  # the Steward continues without a run
         else:
             assert "STAGING" in terminal.status(table)
             assert read_rows(TableMetadata.from_json(target.load())) == []
@@ -282,24 +282,24 @@ def test_a_steward_that_is_killed_ends_the_run_with_7(
     ("moment", "state"),
     [(Moment.BEFORE, None), (Moment.STAGING, "ROLLED_BACK"), (Moment.HANDED_IN, "the Steward cannot continue")],
 )
-def test_an_upstream_that_refuses_connections_ends_the_run_with_7(
+def test_a_run_ends_with_7_if_the_upstream_refuses_connections(
     tmp_path: Path, jobs: Any, moment: Moment, state: str | None
 ) -> None:
     folder = tmp_path / "upstream"
     folder.mkdir()
-    with upstream_at(folder, clock=RealTime()) as there, shop_over(tmp_path, _as_upstream(there, folder)) as shop:
+    with upstream_at(folder, clock=RealTime()) as upstream, shop_over(tmp_path, _set_up(upstream, folder)) as shop:
         shop.protect(contract("up.orders"))
-        terminal = terminal_of(shop)
-        strike = fault_at(moment, jobs, there.server.stop)
-        if moment is Moment.HANDED_IN:  # before the publication, which a strike from the run could miss
-            strike = fault.armed("verify.after_proof", fault.Call(there.server.stop))
+        terminal = open_terminal(shop)
+        strike = fault_at(moment, jobs, upstream.server.stop)
+        if moment is Moment.HANDED_IN:  # a strike after the hand-in could come too late
+            strike = fault.armed("verify.after_proof", fault.Call(upstream.server.stop))
         with strike:
             code, reason = terminal.run("up.orders")
-            # A request that was under way when the server stopped may have reached it.
+            # `upstream_unknown`: the server may have received a request just before it stopped.
             assert (code, reason) in {(7, "upstream_unavailable"), (7, "upstream_unknown")}
         if state is not None:
             assert state in terminal.status("up.orders")
-        stand, port = there.stand, int(there.server.url.rpartition(":")[2])
+        stand, port = upstream.stand, int(upstream.server.url.rpartition(":")[2])
         config = replace(stand.config, service=replace(stand.config.service, port=port))
         assert stand.notary.catalog.states.get(("sales",), "orders").metadata.current_snapshot is None
         with start(replace(stand.notary, config=config)):
@@ -307,11 +307,11 @@ def test_an_upstream_that_refuses_connections_ends_the_run_with_7(
             assert shop.visible_rows("up.orders") == SORTED
 
 
-def _as_upstream(there: Served, folder: Path) -> str:
-    """Create the table `sales.orders` in that catalog; returns its lines of [[catalog.upstreams]]."""
-    stand, token_file = there.stand, folder / "other.token"
+def _set_up(upstream: Served, folder: Path) -> str:
+    """Create the table `sales.orders` in the upstream. Returns the lines of [[catalog.upstreams]] for it."""
+    stand, token_file = upstream.stand, folder / "other.token"
     stand.notary.catalog.namespaces.create(stand.grant(), ("sales",), {"pvdm.domain": "sales"})
     stand.notary.catalog.tables.create(stand.grant(), ("sales",), {"name": "orders", **request(2)})
     token_file.write_text(stand.token()[0])
     token_file.chmod(0o600)
-    return f'name = "other"\nthere = ["sales"]\nuri = "{there.server.url}/catalog"\ntoken_file = "{token_file}"'
+    return f'name = "other"\nthere = ["sales"]\nuri = "{upstream.server.url}/catalog"\ntoken_file = "{token_file}"'

@@ -37,9 +37,9 @@ def acquire(client: StewardClient, run_id: str, *, take_over_from: int | None = 
     return client.acquire_lease("run-1", request)
 
 
-def test_a_take_over_ends_only_the_lease_that_it_names_however_often_it_is_sent(producer: StewardClient) -> None:
+def test_a_take_over_ends_only_the_lease_that_it_names_also_if_it_is_repeated(producer: StewardClient) -> None:
     assert acquire(producer, FIRST).lease_number == 1
-    for _ in range(2):  # as after a lost answer
+    for _ in range(2):  # a client repeats the request after a lost answer
         assert acquire(producer, OTHER, take_over_from=1).lease_number == 2
     assert acquire(producer, THIRD, take_over_from=2).lease_number == 3
     for late in (OTHER, FIRST):
@@ -50,28 +50,28 @@ def test_a_take_over_ends_only_the_lease_that_it_names_however_often_it_is_sent(
 
 
 @pytest.mark.parametrize(("code", "is_loss"), [(Code.LEDGER_SERIALIZATION, False), (Code.WORKLOAD_MOVED, True)])
-def test_only_an_answer_that_the_lease_is_lost_ends_its_renewals(
+def test_renewals_end_only_after_an_error_which_says_that_the_lease_is_lost(
     producer: StewardClient, monkeypatch: pytest.MonkeyPatch, code: Code, *, is_loss: bool
 ) -> None:
-    renew, asked = StewardClient.renew_lease, list[str]()
+    renew, renewals = StewardClient.renew_lease, list[str]()
 
     def refuse_twice(self: StewardClient, workload_id: str, run_id: str, lease_number: int) -> LeaseView:
-        asked.append(workload_id)
-        if len(asked) <= 2:
+        renewals.append(workload_id)
+        if len(renewals) <= 2:
             raise code("refused")
         return renew(self, workload_id, run_id, lease_number)
 
     monkeypatch.setattr(StewardClient, "renew_lease", refuse_twice)
     monkeypatch.setattr(lease, "RENEWALS_PER_LEASE", 1_000)
     with lease.hold_lease(producer, "run-1", seconds=60, take_over_from=None) as held:
-        assert eventually(lambda: len(asked) > 3 or held._lost is not None)
+        assert eventually(lambda: len(renewals) > 3 or held._lost is not None)
         assert (held._lost is not None) is is_loss
-        asked.clear()
+        renewals.clear()
         earlier = Code.LEASE_LOST(reason="lease_expired")
         assert (held.find_loss(earlier) is not earlier) is is_loss
 
 
-def test_a_process_that_proc_hides_from_this_user_has_ended_only_if_there_is_none(
+def test_a_process_that_is_not_visible_in_proc_has_ended_only_if_no_process_has_its_id(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     mine = str(process_identity(os.getpid()))
@@ -85,7 +85,7 @@ def test_a_process_that_proc_hides_from_this_user_has_ended_only_if_there_is_non
     assert has_ended(f"{boot} {namespace} {ended.pid} 1")
 
 
-def test_an_interruption_while_a_run_releases_its_lease_or_reads_counts_does_not_change_its_outcome(
+def test_an_interruption_during_the_release_of_the_lease_or_the_count_of_chunks_does_not_change_the_outcome(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupt(*_: object, **__: object) -> None:

@@ -42,7 +42,7 @@ MINUTE = 60 * SECOND
 FIRST, OTHER = "11" * 16, "22" * 16
 Job = Callable[[object, Chunk], pa.Table]
 
-# A run in a process of its own. Its job writes the file `begun`, and returns the rows once there is the file `go`.
+# A run in its own process. Its job writes the file `begun`, and returns the rows once the file `go` exists.
 RUNNER = """
 import datetime, pathlib, sys, time
 import pyarrow as pa
@@ -103,7 +103,7 @@ def refusal(call: Callable[[], object]) -> tuple[type[PvdmError], str]:
 
 
 def leave_lease_of_crashed_run(shop: Shop, table: str, monkeypatch: pytest.MonkeyPatch, *, runs: int) -> None:
-    """Open the workload, and leave the lease of a process that has ended. So many runs find that out together."""
+    """Open the workload with a lease of an ended process. Later, `runs` runs detect this end at the same time."""
     boot, namespace, pid, started = str(process_identity(os.getpid())).split(" ")
     crashed = f"{boot} {namespace} {pid} {int(started) - 1} {FIRST}"
     with shop.client() as client:
@@ -111,18 +111,18 @@ def leave_lease_of_crashed_run(shop: Shop, table: str, monkeypatch: pytest.Monke
         client.acquire_lease("run-1" + table, LeaseRequest(run_id=FIRST, runner="crashed", process=crashed))
     meeting, real = threading.Barrier(runs), lease_module._has_ended
 
-    def find_together(process_and_run: str) -> bool:
+    def check_together(process_and_run: str) -> bool:
         if process_and_run == crashed:
             meeting.wait(60)
         return real(process_and_run)
 
-    monkeypatch.setattr(lease_module, "_has_ended", find_together)
+    monkeypatch.setattr(lease_module, "_has_ended", check_together)
 
 
 # One run at a time
 
 
-def test_a_second_run_is_refused_with_the_holder_and_the_expiry_and_the_first_one_goes_on(shop: Shop) -> None:
+def test_a_second_run_is_refused_with_holder_and_expiry_and_the_first_one_publishes(shop: Shop) -> None:
     table, refused = shop.target("twice"), list[ConflictError]()
 
     def run_again_meanwhile(_spark: object, _chunk: Chunk) -> pa.Table:
@@ -183,7 +183,9 @@ def test_a_run_releases_its_lease_at_its_end_also_after_an_error(shop: Shop) -> 
     assert (lease.lease_number, lease.live) == (1, False)
     assert isinstance(run(shop, table), Committed)
     with shop.client() as client:
-        assert client.workload("run-1" + table).lease is not None
+        released = client.workload("run-1" + table).lease
+    assert released is not None
+    assert (released.lease_number, released.live) == (2, False)
 
 
 def test_a_complete_workload_needs_no_lease(shop: Shop) -> None:
@@ -232,7 +234,7 @@ def test_a_run_that_was_taken_over_can_neither_open_nor_hand_in_nor_renew_nor_ab
     with producer.with_token(token) as own:
         assert refusal(lambda: own.staged(attempt.attempt_id)) == lost
         assert refusal(lambda: TableClient(own, ("sales",), "orders").load()) == lost
-    # It can read, and it cannot end the lease of the other run.
+    # The old run can read. It cannot end the lease of the other run.
     assert producer.attempt(attempt.attempt_id).state is AttemptState.STAGING
     assert producer.release_lease("run-1", FIRST, lease.lease_number).lease_number == newer.lease_number
     assert refusal(lambda: producer.renew_lease("run-1", FIRST, newer.lease_number)) == (
@@ -264,12 +266,12 @@ def test_a_lease_that_has_expired_by_the_ledgers_clock_cannot_be_used_or_renewed
     newer = acquire(producer, FIRST)
     assert newer.lease_number == 2
     assert refusal(lambda: producer.staged(attempt.attempt_id)) == (ConflictError, "lease_taken_over")
-    # Of an attempt that was rolled back, the error says that, and not that the run's own lease has taken it over.
+    # After a rollback the error is about the attempt's state, not about the run's own newer lease.
     producer.abort_attempt(attempt.attempt_id, "staged under an old lease", newer.lease_number)
     assert refusal(lambda: producer.staged(attempt.attempt_id)) == (ConflictError, "attempt_moved")
 
 
-def test_a_run_whose_lease_has_only_expired_may_clean_up_after_itself(line: Line, producer: StewardClient) -> None:
+def test_a_run_whose_lease_has_only_expired_may_abort_its_attempt(line: Line, producer: StewardClient) -> None:
     lease = acquire(producer, FIRST)
     attempt = producer.next_attempt("run-1", "all", "the first", lease.lease_number)
     line.served.stand.time.pass_by(61 * SECOND)
@@ -290,7 +292,7 @@ def test_a_commit_to_the_attempts_branch_after_the_lease_was_lost_changes_nothin
 
 
 def test_a_token_of_the_producer_itself_writes_to_no_branch_of_an_attempt(line: Line, producer: StewardClient) -> None:
-    """Such a token is valid without a lease, so a run that was taken over could write with it."""
+    """The producer's token is valid without a lease, so a run that was taken over could write with it."""
     old_lease = acquire(producer, FIRST)
     old = producer.next_attempt("run-1", "all", "the first", old_lease.lease_number)
     lease = acquire(producer, OTHER, take_over_from=old_lease.lease_number)
@@ -315,7 +317,7 @@ def test_a_request_for_the_lease_may_be_repeated(producer: StewardClient) -> Non
 
 
 def test_a_renewal_that_a_release_has_overtaken_is_refused(line: Line, producer: StewardClient) -> None:
-    """A request reads the time before it waits for its turn to write."""
+    """A renewal reads the time, and then waits for its turn to write. A release can come between."""
     lease, before = acquire(producer, FIRST), line.notary.clock.now_micros()
     line.served.stand.time.pass_by(SECOND)
     producer.release_lease("run-1", FIRST, lease.lease_number)
@@ -344,7 +346,7 @@ def test_a_producer_of_another_domain_gets_no_lease(line: Line, producer: Stewar
         assert refusal(lambda: other.release_lease("run-1", FIRST, 1))[1] == "domain_wrong"
 
 
-# Long stagings, and Stewards that restart
+# Long stagings
 
 
 def test_a_chunk_that_takes_seventy_minutes_can_be_staged_while_the_lease_is_renewed(
@@ -368,8 +370,8 @@ def test_a_chunk_that_takes_seventy_minutes_can_be_staged_while_the_lease_is_ren
 
 
 @contextmanager
-def runner(shop: Shop, table: str, folder: Path, *, lease_seconds: int) -> Iterator[subprocess.Popen[str]]:
-    """A run in a process of its own, whose job has begun."""
+def start_run(shop: Shop, table: str, folder: Path, *, lease_seconds: int) -> Iterator[subprocess.Popen[str]]:
+    """Start a run in its own process, and wait until its job has begun."""
     folder.mkdir()
     token_file = folder / "token"
     token_file.touch(mode=0o600)
@@ -386,7 +388,7 @@ def runner(shop: Shop, table: str, folder: Path, *, lease_seconds: int) -> Itera
 
 def test_a_suspended_run_cannot_hand_in_after_its_lease_has_expired(shop: Shop, tmp_path: Path) -> None:
     table = shop.target("suspended")
-    with runner(shop, table, tmp_path / "run", lease_seconds=3) as process:
+    with start_run(shop, table, tmp_path / "run", lease_seconds=3) as process:
         process.send_signal(signal.SIGSTOP)
         time.sleep(4)
         (tmp_path / "run" / "go").touch()
@@ -399,11 +401,9 @@ def test_a_suspended_run_cannot_hand_in_after_its_lease_has_expired(shop: Shop, 
     assert shop.visible_rows(table) == sorted(ROWS, key=repr)
 
 
-def test_a_suspended_run_is_not_taken_over_without_the_option_and_with_it_loses_its_work(
-    shop: Shop, tmp_path: Path
-) -> None:
+def test_a_suspended_run_is_taken_over_only_with_the_option_and_then_cannot_hand_in(shop: Shop, tmp_path: Path) -> None:
     table = shop.target("stopped")
-    with runner(shop, table, tmp_path / "run", lease_seconds=60) as process:
+    with start_run(shop, table, tmp_path / "run", lease_seconds=60) as process:
         process.send_signal(signal.SIGSTOP)
         with pytest.raises(ConflictError) as caught:
             run(shop, table)
@@ -418,7 +418,7 @@ def test_a_suspended_run_is_not_taken_over_without_the_option_and_with_it_loses_
 
 def test_the_lease_of_a_killed_process_of_this_host_is_taken_over_at_once(shop: Shop, tmp_path: Path) -> None:
     table = shop.target("killed")
-    with runner(shop, table, tmp_path / "run", lease_seconds=900) as process:
+    with start_run(shop, table, tmp_path / "run", lease_seconds=900) as process:
         process.kill()
         process.wait()
         assert isinstance(run(shop, table), Committed)
@@ -445,7 +445,7 @@ def test_the_command_names_the_run_that_works_and_takes_over_with_the_option(
     monkeypatch.setitem(sys.modules, "small_jobs", module)
     table = shop.target("by_command")
     words = ["run", table, "--workload-id", "run-1" + table, "--small", "--job", "small_jobs:honest"]
-    with runner(shop, table, tmp_path / "run", lease_seconds=60) as process:
+    with start_run(shop, table, tmp_path / "run", lease_seconds=60) as process:
         code, output = shop.command([*words, "--json"])
         error = json.loads(output)["error"]
         assert (code, error["code"], error["details"]["runner"].split()[:2]) == (

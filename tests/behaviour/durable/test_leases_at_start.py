@@ -1,4 +1,4 @@
-"""Leases over the time in which no Steward serves. Without a JVM."""
+"""A starting Steward extends leases by the time in which no Steward served. Without a JVM."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.steward.pipeline import Line
 __all__ = ["line", "producer"]
 
 
-def test_a_live_lease_outlives_a_stop_of_the_steward_that_takes_longer_and_an_expired_one_does_not(
+def test_a_live_lease_outlives_a_longer_stop_of_the_steward_and_an_expired_lease_does_not(
     tmp_path: Path,
 ) -> None:
     with stand_at(tmp_path) as stand:
@@ -51,20 +51,20 @@ def extend(line: Line, *, recent_micros: int = 0) -> int:
     return found.expires_micros
 
 
-def test_a_starting_steward_gives_a_lease_the_time_in_which_none_served(line: Line, producer: StewardClient) -> None:
+def test_a_starting_steward_extends_a_lease_by_the_time_without_a_steward(line: Line, producer: StewardClient) -> None:
     expires = acquire(producer, FIRST).expires_at
     line.served.stand.time.pass_by(50 * SECOND)
     line.notary.mark_time(serving=True)
     line.served.stand.time.pass_by(10 * MINUTE)
-    line.notary.mark_time()  # by a command
+    line.notary.mark_time()  # as a command does
     assert [extend(line), extend(line)] == [expires + 10 * MINUTE] * 2
 
 
-def test_a_service_stores_at_its_end_until_when_it_served(line: Line) -> None:
+def test_a_service_stores_the_time_of_its_end(line: Line) -> None:
     line.served.stand.time.pass_by(MINUTE)
     line.served.server.stop()
     now = line.notary.clock.now_micros()
-    line.notary.mark_time()  # by a command
+    line.notary.mark_time()  # as a command does
     with line.notary.ledger.read() as unit:
         assert last_served_micros(unit) == now
 

@@ -1,4 +1,4 @@
-"""Attempts that are ended for runs that do not: refused hand-ins, runs that are gone, openings repeated late."""
+"""Attempts that are rolled back after a refused hand-in or the death of their run; openings that come late."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Line]:
 
 
 def migrate(line: Line) -> None:
-    """Change the contract of the table."""
+    """Migrate the table to another contract."""
     line.served.stand.time.pass_by(SECOND)
     update = {"action": "set-properties", "updates": {"owner": "another team"}}
     line.scene.migrate(line.scene.migration([update], contract=contract("limits:\n  chunks: 7")))
@@ -59,7 +59,7 @@ def state_of(line: Line) -> tuple[AttemptState, NonceState | None]:
 
 
 def is_cleaned_up(line: Line) -> bool:
-    """Whether the attempt is rolled back, without a nonce that is still reserved and without a branch."""
+    """Wait until no branch is left. Returns whether the attempt is then rolled back, with an aborted nonce."""
     return eventually(lambda: set(line.refs()) <= {"main"}) and state_of(line) == (AttemptState.ROLLED_BACK, None)
 
 
@@ -69,12 +69,12 @@ def reason_of(call: Callable[[], object]) -> str:
     return caught.value.reason
 
 
-def before_hand_in(monkeypatch: pytest.MonkeyPatch, happens: Callable[[], object]) -> None:
-    """Let something happen between the end of staging and the hand-in."""
+def call_before_hand_in(monkeypatch: pytest.MonkeyPatch, action: Callable[[], object]) -> None:
+    """Call `action` between the end of staging and the hand-in."""
     real = StewardClient.staged
 
     def staged(client: StewardClient, attempt_id: str) -> AttemptView:
-        happens()
+        action()
         return real(client, attempt_id)
 
     monkeypatch.setattr(StewardClient, "staged", staged)
@@ -84,10 +84,10 @@ def honest(_spark: object, _chunk: object) -> pa.Table:
     return table_of(ROWS)
 
 
-def test_an_attempt_whose_hand_in_is_refused_for_another_contract_is_rolled_back(
+def test_an_attempt_whose_hand_in_comes_after_a_migration_is_rolled_back(
     line: Line, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before_hand_in(monkeypatch, lambda: migrate(line))
+    call_before_hand_in(monkeypatch, lambda: migrate(line))
     with line.client() as client, Coordinator(client) as coordinator:
         refused = reason_of(lambda: coordinator.execute_workload("run-1", honest, table="sales.orders"))
     assert refused == "contract_moved"
@@ -97,7 +97,7 @@ def test_an_attempt_whose_hand_in_is_refused_for_another_contract_is_rolled_back
 def test_an_attempt_whose_hand_in_comes_after_the_deadline_is_rolled_back(
     line: Line, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before_hand_in(monkeypatch, lambda: line.served.stand.time.pass_by(130 * SECOND))  # not yet stale
+    call_before_hand_in(monkeypatch, lambda: line.served.stand.time.pass_by(130 * SECOND))  # too early for `end_stale`
     with line.client() as client, Coordinator(client, workload_timeout=100) as coordinator:
         refused = reason_of(lambda: coordinator.execute_workload("run-1", honest, table="sales.orders").require())
     assert refused == "workload_timed_out"
@@ -115,14 +115,14 @@ def test_an_attempt_is_rolled_back_if_the_callers_progress_function_raises(line:
 
 
 def stage_and_disappear(line: Line, timeout: int | None = None) -> None:
-    """A run that has staged its rows and is killed then."""
+    """Stage rows as a run does that is killed before the hand-in."""
     with line.client() as client:
         client.open_workload("run-1", "sales.orders", {}, timeout)
         line.stage(client, open_attempt(client, "run-1", "all", "the first run"), ROWS)
 
 
 @pytest.mark.parametrize("why", ["deadline", "contract"])
-def test_staging_of_a_killed_run_that_no_run_can_take_over_is_rolled_back(line: Line, why: str) -> None:
+def test_the_attempt_of_a_killed_run_is_rolled_back_if_no_run_can_take_it_over(line: Line, why: str) -> None:
     stage_and_disappear(line, 100 if why == "deadline" else None)
     if why == "contract":
         migrate(line)
@@ -134,7 +134,7 @@ def test_staging_of_a_killed_run_that_no_run_can_take_over_is_rolled_back(line: 
     assert is_cleaned_up(line)
 
 
-def test_staging_of_a_killed_run_is_left_to_the_next_run_if_there_can_be_one(line: Line) -> None:
+def test_the_attempt_of_a_killed_run_stays_if_another_run_can_take_it_over(line: Line) -> None:
     stage_and_disappear(line, 10 * LEASE_MAX_SECONDS)
     line.served.stand.time.pass_by((LEASE_MAX_SECONDS + GRACE_SECONDS + 1) * SECOND)
     line.notary.jobs._tasks.end_stale()
@@ -147,7 +147,7 @@ def test_a_late_repetition_of_an_opening_changes_nothing(
 ) -> None:
     with line_at(tmp_path) as line:
         line.protect(contract("parameters:\n  day: {type: date}", where="day = ${day}", claim="{column: day}"))
-        publish_first_day(line)  # so that a new branch begins at a snapshot
+        publish_first_day(line)  # so that the next branch begins at a snapshot
         with line.client() as client, line.client() as other:
             client.open_workload("run-1", "sales.orders", {"day": "2026-11-14"})
             (chunk,) = client.chunks("run-1")
@@ -188,7 +188,7 @@ def test_a_late_repetition_of_an_opening_changes_nothing(
 
 
 class Delay:
-    """Holds the first opening of an attempt back, after it has found that there is no attempt of its id."""
+    """Delays the first opening of an attempt after the Steward has found no attempt with its id."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.begun, self.ended = threading.Event(), threading.Event()

@@ -44,7 +44,7 @@ def run(shop: Shop, table: str, job: Job, *, parallel: int = 2, **settings: Any)
 
 
 class CountedJob:
-    """Notes which chunks are built at the same time. Each call waits until `together` calls run, if it can."""
+    """Counts the chunks that are built at the same time. Each call waits until `together` calls run."""
 
     def __init__(self, together: int) -> None:
         self.meeting = threading.Barrier(together)
@@ -69,7 +69,7 @@ def test_two_chunks_are_staged_at_a_time_and_never_more(shop: Shop) -> None:
     outcome = run(shop, table, job)
     assert isinstance(outcome, Committed), outcome
     assert (job.most_running, sorted(job.built)) == (2, CHUNKS)
-    assert [each.chunk_id for each in outcome.chunks] == CHUNKS  # in the plan's order, not in that of their ends
+    assert [each.chunk_id for each in outcome.chunks] == CHUNKS  # in the order of the plan, not of their ends
     assert shop.visible_rows(table) == sorted(ORDERS, key=repr)
 
 
@@ -80,7 +80,7 @@ def test_by_default_one_chunk_is_staged_at_a_time(shop: Shop) -> None:
     assert (job.most_running, job.built) == (1, CHUNKS)
 
 
-def test_after_a_fail_no_chunk_is_begun_and_the_one_beside_it_is_published(shop: Shop) -> None:
+def test_after_a_fail_no_chunk_is_begun_and_the_chunk_in_progress_is_published(shop: Shop) -> None:
     table, failed, built = shop.target("failing", BY_DAY), threading.Event(), list[str]()
 
     def watch(step: Step) -> None:
@@ -104,7 +104,7 @@ def test_after_a_fail_no_chunk_is_begun_and_the_one_beside_it_is_published(shop:
     assert shop.visible_rows(table) == sorted((row for row in ORDERS if row[1] == DAYS[1]), key=repr)
 
 
-def test_after_an_error_of_the_job_the_chunk_beside_it_is_published_and_the_next_run_goes_on(shop: Shop) -> None:
+def test_after_an_error_of_the_job_the_chunk_in_progress_is_published_and_a_new_run_builds_the_rest(shop: Shop) -> None:
     table, may_end = shop.target("erring", BY_DAY), threading.Event()
 
     def watch(step: Step) -> None:
@@ -164,7 +164,7 @@ def test_the_end_of_a_segment_rolls_back_every_chunk_that_is_being_staged(shop: 
     assert [each.state for each in outcome.chunks] == [AttemptState.ROLLED_BACK] * 2
 
 
-def test_a_segment_of_three_chunks_stages_three_with_two_at_a_time(shop: Shop) -> None:
+def test_with_two_chunks_at_a_time_a_segment_stages_no_more_than_max_chunks(shop: Shop) -> None:
     table = shop.target("full", BY_DAY)
     outcome = run(shop, table, lambda _, chunk: rows_of(chunk), max_chunks=3)
     assert isinstance(outcome, RolledBack)
@@ -172,7 +172,7 @@ def test_a_segment_of_three_chunks_stages_three_with_two_at_a_time(shop: Shop) -
     assert [each.state for each in outcome.chunks] == [AttemptState.COMMITTED] * 3
 
 
-def test_chunks_that_are_published_together_are_proved_in_parallel(shop: Shop) -> None:
+def test_chunks_that_are_published_together_are_staged_in_parallel(shop: Shop) -> None:
     table, job = shop.target("together", "atomicity: workload", BY_DAY), CountedJob(4)
     outcome = run(shop, table, job, parallel=4)
     assert isinstance(outcome, Committed), outcome
@@ -214,7 +214,7 @@ def test_the_command_stages_in_parallel(shop: Shop, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("error_index", [0, 1])
-def test_the_failure_of_an_earlier_item_is_not_hidden_by_the_error_of_a_later_one(error_index: int) -> None:
+def test_of_a_failure_and_an_error_the_one_of_the_earlier_item_is_reported(error_index: int) -> None:
     raised = threading.Event()
 
     def work(index: int) -> str:

@@ -1,4 +1,4 @@
-"""Plans that need the source's rows: a job makes them, with progress, and goes on after a restart. Without a JVM."""
+"""Plans that need the source's rows: a job of the Steward makes them, also after a restart. Without a JVM."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def line(tmp_path: Path) -> Iterator[Line]:
 
 
 class GatedReads:
-    """Lets the Steward read source files one at a time, as many as `allow` has allowed. Counts what is read."""
+    """Lets the Steward read as many source files as `allow` permits, one at a time. Keeps their locations."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.may_read = threading.Semaphore(0)
@@ -158,7 +158,7 @@ def test_a_run_reports_the_progress_of_its_plan(line: Line, reads: GatedReads) -
         reads.allow(3)
         coordinator.open_workload("run-1", "sales.orders", ALL)
     planned = [step for step in steps if step.activity is Activity.PLANNING]
-    assert {(step.chunk_id, step.total) for step in planned} <= {("", 3)}
+    assert {(step.chunk_id, step.total) for step in planned} == {("", 3)}
 
 
 def test_two_callers_of_one_workload_wait_for_the_same_plan(line: Line, reads: GatedReads) -> None:
@@ -183,7 +183,7 @@ def test_other_parameters_under_the_same_id_are_refused_while_the_plan_is_made(l
         assert opening.error is None
 
 
-def test_a_branch_cannot_be_published_under_the_id_of_a_plan_in_the_making(line: Line, reads: GatedReads) -> None:
+def test_a_branch_cannot_be_published_under_the_id_of_an_unfinished_plan(line: Line, reads: GatedReads) -> None:
     with line.client() as client:
         opening = Opening(client)
         assert eventually(lambda: opening.has_read(0))
@@ -193,7 +193,7 @@ def test_a_branch_cannot_be_published_under_the_id_of_a_plan_in_the_making(line:
         opening.join(WAIT)
 
 
-def test_a_plan_goes_on_after_the_files_that_were_read_before_a_failure(line: Line, reads: GatedReads) -> None:
+def test_after_a_failure_a_plan_does_not_read_the_same_files_again(line: Line, reads: GatedReads) -> None:
     with line.client() as client:
         opening = Opening(client)
         reads.allow(2)
@@ -209,7 +209,7 @@ def test_a_plan_goes_on_after_the_files_that_were_read_before_a_failure(line: Li
     assert len(reads.read) == len(set(reads.read)) == 3  # no file was read twice
 
 
-def test_a_started_steward_goes_on_with_the_plans_that_it_finds(
+def test_a_started_steward_continues_unfinished_plans(
     line: Line, reads: GatedReads, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with line.client() as client:
@@ -225,15 +225,15 @@ def test_a_started_steward_goes_on_with_the_plans_that_it_finds(
         assert chunk_ids(client) == CHUNKS
 
 
-def test_a_plan_that_is_not_possible_is_an_error_of_its_caller_and_the_id_stays_free(line: Line) -> None:
-    line.write([(8, "2026-11-16", "Ulm"), (9, "2026-11-17", "Ulm")])  # five days, and four chunks are allowed
+def test_a_plan_with_too_many_chunks_is_refused_and_its_id_stays_free(line: Line) -> None:
+    line.write([(8, "2026-11-16", "Ulm"), (9, "2026-11-17", "Ulm")])  # makes five days; the contract allows four chunks
     with line.client() as client:
         for _ in range(2):  # the second call plans again
             assert reason_of(lambda: client.open_workload("run-1", "sales.orders", ALL)) == "chunks_too_many"
         assert client.open_workload("run-1", "sales.orders", {"since": DAYS[1]}).chunk_count == 4
 
 
-def test_an_error_that_was_not_fetched_in_time_does_not_meet_the_next_caller(line: Line, reads: GatedReads) -> None:
+def test_an_old_error_that_no_caller_fetched_is_not_raised_to_the_next_caller(line: Line, reads: GatedReads) -> None:
     with line.client() as client:
         opening = Opening(client)
         assert eventually(lambda: opening.has_read(0))
@@ -241,7 +241,7 @@ def test_an_error_that_was_not_fetched_in_time_does_not_meet_the_next_caller(lin
         opening.join(WAIT)
     reads.error = InputError("source_file_unreadable", "a file of the source cannot be read")
     reads.allow(1)
-    assert eventually(lambda: _error_of(line) is not None)
+    assert eventually(lambda: _find_error(line) is not None)
     reads.error = None
     line.served.stand.time.wall += 601_000_000
     line.served.stand.time.monotonic += 601_000_000
@@ -251,11 +251,11 @@ def test_an_error_that_was_not_fetched_in_time_does_not_meet_the_next_caller(lin
 
 
 class ProcessEndError(BaseException):
-    """Ends a start of a plan's job as the death of the Steward's process does: nothing handles it."""
+    """Ends a start of the planning job as the death of the process does: no code handles this error."""
 
 
 def die_while_planning(line: Line, reads: GatedReads, *, allowed_files: int = 0) -> None:
-    """Start the job of the plan, read some files, and let the process die."""
+    """Start the planning job, and let it die when `allowed_files` files are read in all."""
     real = reads.real
 
     def read(values: ChunkValues, file: Any, fetch: Any) -> Iterator[pa.Table]:
@@ -281,16 +281,16 @@ def test_a_plan_in_which_the_steward_dies_at_each_start_fails_with_an_error(line
     for _ in range(PLAN_STARTS_MAX):
         die_while_planning(line, reads)
     reads.allow(3)
-    line.notary.workloads.planner.run("run-1")  # as the next start of the Steward
+    line.notary.workloads.planner.run("run-1")  # as at the next start of the Steward
     assert reads.read == []
-    assert "plan_stopped_too_often" in str(_error_of(line))
+    assert "plan_stopped_too_often" in str(_find_error(line))
     line.notary.jobs.start()
     with line.client() as client:
         assert reason_of(lambda: client.open_workload("run-1", "sales.orders", ALL)) == "plan_stopped_too_often"
         assert client.open_workload("run-1", "sales.orders", ALL).chunk_count == 3
 
 
-def test_starts_that_store_something_or_end_with_an_error_do_not_count(line: Line, reads: GatedReads) -> None:
+def test_starts_that_store_progress_or_end_with_an_error_do_not_count(line: Line, reads: GatedReads) -> None:
     begin_without_jobs(line)
     planner = line.notary.workloads.planner
     for allowed_files in (0, 0, 1, 1, 1):
@@ -311,7 +311,7 @@ def test_starts_that_store_something_or_end_with_an_error_do_not_count(line: Lin
 def test_a_plan_that_was_made_from_other_bytes_of_the_source_publishes_nothing(
     tmp_path: Path, reads: GatedReads, is_restarted: bool
 ) -> None:
-    """While the plan is made, a file has the bytes of another one, which has as many rows."""
+    """During planning, a source file has the bytes of another file with the same number of rows."""
     rows = [(at, DAYS[0], town) for at, town in enumerate(TOWNS)]
     with line_at(tmp_path, rows=()) as line, line.client() as client:
         for row in rows:
@@ -348,7 +348,7 @@ def source_files(line: Line) -> dict[str, Path]:
     return {str(pq.read_table(BytesIO(each.read_bytes()))["town"][0]): each for each in folder.rglob("*.parquet")}
 
 
-def test_a_plan_whose_job_fails_is_an_error_of_its_callers_and_is_made_at_the_next_call(
+def test_if_the_job_of_a_plan_fails_all_callers_get_an_error_and_the_next_call_plans_again(
     line: Line, reads: GatedReads
 ) -> None:
     reads.error = MemoryError()
@@ -374,7 +374,7 @@ def test_the_job_of_a_plan_is_listed_with_its_table_and_workload(line: Line, rea
     assert listed == [("run-1", "sales.orders", "run-1")]
 
 
-@pytest.mark.parametrize("store_seconds", [0, 1_000], ids=["noticed at a progress", "noticed at the end"])
+@pytest.mark.parametrize("store_seconds", [0, 1_000], ids=["noticed when progress is stored", "noticed at the end"])
 def test_an_abandoned_plan_opens_no_workload_and_its_id_stays_free(
     line: Line, reads: GatedReads, monkeypatch: pytest.MonkeyPatch, store_seconds: int
 ) -> None:
@@ -399,10 +399,10 @@ def test_the_plan_of_another_domain_cannot_be_abandoned(line: Line, reads: Gated
     begin_without_jobs(line)
     with line.client(Role.OPERATOR, "risk") as operator:
         assert reason_of(lambda: operator.abandon_workload("run-1", "not mine")) == "domain_wrong"
-    assert _error_of(line) is None
+    assert _find_error(line) is None
 
 
-def test_a_domain_with_too_many_plans_in_the_making_begins_no_other(
+def test_a_domain_with_too_many_unfinished_plans_begins_no_other_plan(
     line: Line, reads: GatedReads, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(plannings, "DOMAIN_PLANS_MAX", 2)
@@ -412,13 +412,13 @@ def test_a_domain_with_too_many_plans_in_the_making_begins_no_other(
         begin_without_jobs(line, "run-3")
     assert caught.value.reason == "plans_too_many"
     assert "abandon" in str(caught.value.hint)
-    begin_without_jobs(line, "run-2")  # one in the making is found as before
+    begin_without_jobs(line, "run-2")  # an unfinished plan is found again
     with line.client(Role.OPERATOR) as operator:
         operator.abandon_workload("run-1", "not needed")
     begin_without_jobs(line, "run-3")
 
 
-def test_a_segment_ends_while_the_plan_is_made_and_the_next_one_goes_on(line: Line, reads: GatedReads) -> None:
+def test_a_segment_ends_while_the_plan_is_made_and_the_next_one_gets_the_plan(line: Line, reads: GatedReads) -> None:
     def run(client: StewardClient, seconds: float) -> Outcome:
         with Coordinator(client, segment_timeout=seconds) as coordinator:
             return coordinator.run("run-1", "sales.orders", ALL, lambda *_: table_of([]))
@@ -433,12 +433,12 @@ def test_a_segment_ends_while_the_plan_is_made_and_the_next_one_goes_on(line: Li
     assert len(reads.read) == 3
 
 
-def test_an_error_of_a_plan_meets_the_next_segment(line: Line, reads: GatedReads) -> None:
+def test_an_error_of_a_plan_is_raised_in_the_next_segment(line: Line, reads: GatedReads) -> None:
     with line.client() as client, Coordinator(client, segment_timeout=0.5) as coordinator:
         assert reason_of(lambda: coordinator.open_workload("run-1", "sales.orders", ALL)) == "segment_timed_out"
         reads.error = InputError("source_file_unreadable", "a file of the source cannot be read")
         reads.allow(1)
-        assert eventually(lambda: _error_of(line) is not None)
+        assert eventually(lambda: _find_error(line) is not None)
         assert reason_of(lambda: coordinator.open_workload("run-1", "sales.orders", ALL)) == "source_file_unreadable"
 
 
@@ -470,7 +470,7 @@ def test_a_second_caller_after_a_migration_gets_the_error_about_the_contract(lin
         assert client.open_workload("run-1", "sales.orders", ALL).chunk_count == 3
 
 
-def _error_of(line: Line) -> str | None:
+def _find_error(line: Line) -> str | None:
     with line.notary.ledger.read() as unit:
         found = plannings.find(unit, "run-1")
     return None if found is None else found.error

@@ -1,4 +1,4 @@
-"""Which ends of a segment are progress, and which call is repeated. Without a JVM."""
+"""Which segments make progress, and after which outcomes a call is repeated. Without a JVM."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def run(shop: Shop, table: str, job: Job, **settings: Any) -> Outcome:
 
 
 def run_segments(shop: Shop, table: str, job: Job, count: int, **settings: Any) -> Progress:
-    """Run so many segments, and count those without progress as supervisors do."""
+    """Run `count` segments, and count the segments without progress as a supervisor does."""
     progress = Progress(0)
     for _ in range(count):
         outcome = run(shop, table, job, **settings)
@@ -42,15 +42,15 @@ def run_segments(shop: Shop, table: str, job: Job, count: int, **settings: Any) 
     return progress
 
 
-def test_a_proved_chunk_that_waits_for_others_hides_no_crash_loop(shop: Shop) -> None:
+def test_a_crash_loop_is_found_although_a_proved_chunk_waits_for_other_chunks(shop: Shop) -> None:
     table = shop.target("together", BY_DAY, "atomicity: workload")
 
-    def lose_second(_spark: object, chunk: Chunk) -> pa.Table:
+    def fail_second(_spark: object, chunk: Chunk) -> pa.Table:
         if chunk.chunk_id == "day=2026-11-14":
             raise RuntimeError("no time")
         return table_of(ROWS[:2])
 
-    assert run_segments(shop, table, lose_second, FAILURES_MAX + 1).failures == FAILURES_MAX
+    assert run_segments(shop, table, fail_second, FAILURES_MAX + 1).failures == FAILURES_MAX
     with shop.client() as client:
         (waiting,) = (each for each in client.workload("run-1" + table).attempts if each.waiting)
     assert waiting.state is AttemptState.COMMITTING
@@ -60,7 +60,7 @@ def test_a_proved_chunk_that_waits_for_others_hides_no_crash_loop(shop: Shop) ->
     assert 'product="together"' in line
 
 
-def test_segments_whose_attempts_fail_and_are_repaired_are_no_crash_loop(shop: Shop) -> None:
+def test_segments_whose_attempts_get_a_fail_are_no_crash_loop(shop: Shop) -> None:
     count = FAILURES_MAX + 1
     table = shop.target("failing", f"governance:\n  attempts: {count + 1}\n  repair: {{automatic: {count}}}")
     progress = run_segments(shop, table, lambda _spark, _chunk: table_of(ROWS[1:]), count, max_chunks=1)

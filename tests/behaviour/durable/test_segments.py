@@ -24,7 +24,7 @@ from tests.support.steward.pipeline import BY_DAY
 from tests.support.steward.shop import ROWS, Shop, shop_at
 from tests.support.waiting import eventually
 
-# A module of jobs. It counts its calls in files of the folder where the command runs.
+# A module of jobs. For each chunk, a file in the folder of the command counts the calls.
 JOBS = """
 import atexit, datetime, json, multiprocessing.util, os, pathlib, signal, time
 import pyarrow as pa
@@ -69,10 +69,10 @@ def slow_at_first(_spark, chunk):
 
 if multiprocessing.parent_process() is not None and pathlib.Path("slow-start").exists():
     pathlib.Path("starting").touch()
-    time.sleep(5)  # as a segment whose process and job take long to start
+    time.sleep(5)  # like a segment whose process and job take long to start
 
-def deaf_at_first(_spark, chunk):
-    # The process hangs so that its own clock cannot end it either.
+def suspended_at_first(_spark, chunk):
+    # A suspended process cannot end itself by its own clock.
     if is_first_call(chunk):
         os.kill(os.getpid(), signal.SIGSTOP)
     return rows_of(chunk)
@@ -90,7 +90,7 @@ def wrong(_spark, chunk):
     return rows_of(chunk).slice(1)
 
 def slow_after_its_result(_spark, chunk):
-    # As Spark, which takes seconds to end after the segment has sent its result.
+    # Like Spark, the process takes seconds to end after the segment has sent its result.
     def wait():
         pathlib.Path("ending").touch()
         time.sleep(20)
@@ -114,27 +114,27 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def words(table: str, job: str, *more: str, timeout: str = "300s") -> list[str]:
+def build_words(table: str, job: str, *more: str, timeout: str = "300s") -> list[str]:
     named = ["--workload-id", "run-1" + table, "--small", "--job", f"segment_jobs:{job}"]
     return ["run", table, *named, "--segment-timeout", timeout, "--json", *more]
 
 
 def run(shop: Shop, table: str, job: str, *more: str, timeout: str = "300s") -> tuple[int, dict[str, Any]]:
-    code, output = shop.command(words(table, job, *more, timeout=timeout))
+    code, output = shop.command(build_words(table, job, *more, timeout=timeout))
     return code, json.loads(output[output.index("{") :])
 
 
-def calls(folder: Path) -> dict[str, int]:
-    """How often the job was called for each chunk."""
+def count_calls(folder: Path) -> dict[str, int]:
+    """Count the calls of the job for each chunk."""
     return {path.name.removeprefix("called-"): len(path.read_text().split()) for path in folder.glob("called-*")}
 
 
-def workload_of(shop: Shop, table: str) -> WorkloadDetail:
+def read_workload(shop: Shop, table: str) -> WorkloadDetail:
     with shop.client() as client:
         return client.workload("run-1" + table, look_up_source=False)
 
 
-def status_of(shop: Shop, table: str) -> str:
+def show_status(shop: Shop, table: str) -> str:
     return shop.command(["status", "--workload-id", "run-1" + table])[1]
 
 
@@ -148,36 +148,36 @@ def test_a_run_survives_the_death_of_each_of_its_processes(shop: Shop, folder: P
     assert (code, document["outcome"], document["published"]) == (0, "COMMITTED", "now")
     assert {chunk["published"] for chunk in document["chunks"]} == {"now"}
     assert shop.visible_rows(table) == sorted(ROWS, key=repr)
-    assert set(calls(folder).values()) == {2}  # killed once, and written once
+    assert set(count_calls(folder).values()) == {2}  # one call was killed, one returned its rows
     assert {(chunk["state"], chunk["attempt"]) for chunk in document["chunks"]} == {("COMMITTED", "2")}
     assert nothing_is_left(shop, table)
 
 
-def test_segments_that_die_without_progress_stop_the_run_and_a_later_one_continues(shop: Shop, folder: Path) -> None:
+def test_segments_that_die_without_progress_stop_the_run_and_a_later_run_publishes(shop: Shop, folder: Path) -> None:
     table = shop.target("loop")
-    code, output = shop.command(words(table, "always_killed"))
+    code, output = shop.command(build_words(table, "always_killed"))
     document = json.loads(output[output.index("{") :])
     error = document["error"]
     assert f"notice: segment {FAILURES_MAX - 1} ended (its process was ended by SIGKILL)" in output
     assert (document["outcome"], document["exit_code"]) == ("ROLLED_BACK", 4)
     assert [chunk["state"] for chunk in document["chunks"]] == ["STAGING"]
     assert document["chunk_counts"]["staging"] == 1
-    assert (code, error["code"], calls(folder)) == (4, "crash_loop", {"all": FAILURES_MAX})
+    assert (code, error["code"], count_calls(folder)) == (4, "crash_loop", {"all": FAILURES_MAX})
     assert "SIGKILL" in error["got"]
     assert shop.visible_rows(table) == []
-    assert f"STAGING             all  attempt {FAILURES_MAX}" in status_of(shop, table)
+    assert f"STAGING             all  attempt {FAILURES_MAX}" in show_status(shop, table)
     assert run(shop, table, "honest")[0] == 0
     assert shop.visible_rows(table) == sorted(ROWS, key=repr)
     assert nothing_is_left(shop, table)
 
 
 def test_a_chunk_that_outlives_its_segment_is_rolled_back_and_staged_in_the_next_one(shop: Shop, folder: Path) -> None:
-    (folder / "slow-start").touch()  # what this takes is a part of the segment's time
+    (folder / "slow-start").touch()  # the slow start takes a part of the segment's time
     table = shop.target("outlived")
     code, document = run(shop, table, "slow_at_first", "--rollback-threshold", "6s", timeout="16s")
-    assert (code, calls(folder)) == (0, {"all": 2})
+    assert (code, count_calls(folder)) == (0, {"all": 2})
     assert shop.visible_rows(table) == sorted(ROWS, key=repr)
-    attempts = sorted(workload_of(shop, table).attempts, key=lambda each: each.number)
+    attempts = sorted(read_workload(shop, table).attempts, key=lambda each: each.number)
     assert [each.state for each in attempts] == [AttemptState.ROLLED_BACK, AttemptState.COMMITTED]
     assert "end of its segment" in attempts[0].reason
     assert document["chunks"][0]["attempt"] == "2"
@@ -185,54 +185,54 @@ def test_a_chunk_that_outlives_its_segment_is_rolled_back_and_staged_in_the_next
 
 def test_a_segment_that_hangs_is_killed_at_its_end(shop: Shop, folder: Path) -> None:
     table = shop.target("deaf")
-    code, _ = run(shop, table, "deaf_at_first", timeout="25s")
-    assert (code, calls(folder)) == (0, {"all": 2})
+    code, _ = run(shop, table, "suspended_at_first", timeout="25s")
+    assert (code, count_calls(folder)) == (0, {"all": 2})
     assert shop.visible_rows(table) == sorted(ROWS, key=repr)
     assert nothing_is_left(shop, table)
 
 
-def test_a_workload_without_time_ends_the_run_and_goes_on_with_more_time(shop: Shop, folder: Path) -> None:
+def test_a_run_ends_at_the_workloads_deadline_and_publishes_after_a_longer_time_out(shop: Shop, folder: Path) -> None:
     table = shop.target("late", BY_DAY, "atomicity: workload")
     for _ in range(2):
         code, document = run(shop, table, "out_of_time_at_first")
         assert (code, document["error"]["code"]) == (4, "workload_timed_out")
-    status = status_of(shop, table)
+    status = show_status(shop, table)
     assert "its time ran out at" in status
     assert "COMMITTING          day=2026-11-13  attempt 1" in status
     assert "ROLLED_BACK         day=2026-11-14  attempt 1" in status
     assert shop.visible_rows(table) == []
     assert run(shop, table, "out_of_time_at_first", "--workload-timeout", "10m")[0] == 0
     assert shop.visible_rows(table) == sorted(ROWS, key=repr)
-    assert calls(folder) == {"day=2026-11-13": 1, "day=2026-11-14": 2}
+    assert count_calls(folder) == {"day=2026-11-13": 1, "day=2026-11-14": 2}
     assert nothing_is_left(shop, table)
 
 
 def test_a_failed_verdict_ends_the_run_at_once(shop: Shop, folder: Path) -> None:
     table = shop.target("lie")
     code, document = run(shop, table, "wrong")
-    assert (code, document["outcome"], calls(folder)) == (3, "VERIFICATION_FAILED", {"all": 1})
+    assert (code, document["outcome"], count_calls(folder)) == (3, "VERIFICATION_FAILED", {"all": 1})
     assert shop.visible_rows(table) == []
 
 
-def test_an_error_of_the_call_itself_ends_the_run_at_once(shop: Shop, folder: Path) -> None:
+def test_an_input_error_ends_the_run_at_once(shop: Shop, folder: Path) -> None:
     table = shop.target("errors")
     assert run(shop, table, "no_such_job")[1]["error"]["code"] == "job_invalid"
     assert run(shop, table, "honest", "--rollback-threshold", "20s", timeout="10s")[1]["error"]["code"] == (
         "segment_invalid"
     )
     assert run(shop, "sales.nowhere", "honest")[1]["error"]["code"] == "table_unknown"
-    assert calls(folder) == {}
+    assert count_calls(folder) == {}
 
 
 @contextlib.contextmanager
 def command_process(
     shop: Shop, folder: Path, table: str, job: str, *, segments: bool = True
 ) -> Iterator[subprocess.Popen[str]]:
-    """The command in a process of its own; its job runs in that process if there are no segments."""
+    """Start the command in its own process. Without segments, the job runs in the same process."""
     token = shop.steward.token_for(Role.PRODUCER, "sales").text
     path = os.pathsep.join([str(Path(__file__).parents[3]), str(folder)])
     env = {**os.environ, "PVDM_URL": shop.steward.url, "PVDM_TOKEN": token, "PYTHONPATH": path}
-    named = words(table, job)
+    named = build_words(table, job)
     if not segments:
         named.remove("--segment-timeout")
         named.remove("300s")
@@ -259,10 +259,10 @@ def segment_is_starting(command: int) -> bool:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_the_run_in_order(shop: Shop, folder: Path, number: signal.Signals) -> None:
+def test_a_signal_rolls_the_chunk_back_and_ends_the_run(shop: Shop, folder: Path, number: signal.Signals) -> None:
     table = shop.target(f"ended_{number.name.lower()}")
     with command_process(shop, folder, table, "slow_at_first") as process:
-        assert eventually(lambda: calls(folder) == {"all": 1})
+        assert eventually(lambda: count_calls(folder) == {"all": 1})
         process.send_signal(number)
         output, errors = process.communicate(timeout=120)
     document = json.loads(output)
@@ -278,11 +278,11 @@ def test_a_signal_during_the_start_of_a_segment_ends_the_run(shop: Shop, folder:
     table = shop.target(f"starting_{number.name.lower()}")
     with command_process(shop, folder, table, "honest") as process:
         assert eventually(lambda: segment_is_starting(process.pid))
-        os.killpg(process.pid, number)  # the new process is still in the group, as after Ctrl-C
+        os.killpg(process.pid, number)  # as Ctrl-C does; the new process is still in the group
         output, errors = process.communicate(timeout=120)
     assert (process.returncode, json.loads(output)["error"]["code"]) == (4, "interrupted"), errors
     assert "Traceback" not in errors
-    assert calls(folder) == {}
+    assert count_calls(folder) == {}
     assert shop.visible_rows(table) == []
 
 
@@ -295,7 +295,7 @@ def test_a_signal_while_a_segment_imports_its_job_ends_the_run(shop: Shop, folde
         output, errors = process.communicate(timeout=120)
     assert (process.returncode, json.loads(output)["error"]["code"]) == (4, "interrupted"), errors
     assert "Traceback" not in errors
-    assert calls(folder) == {}
+    assert count_calls(folder) == {}
 
 
 def test_a_signal_after_the_result_of_a_segment_does_not_change_the_outcome(shop: Shop, folder: Path) -> None:
@@ -339,15 +339,15 @@ def test_a_signal_while_a_command_closes_its_coordinator_does_not_change_the_out
 def test_a_segment_ends_when_its_supervisor_is_killed(shop: Shop, folder: Path) -> None:
     table = shop.target("orphaned")
     with command_process(shop, folder, table, "slow_at_first") as process:
-        assert eventually(lambda: calls(folder) == {"all": 1})
+        assert eventually(lambda: count_calls(folder) == {"all": 1})
         process.kill()
-        _, errors = process.communicate(timeout=60)  # ends with the segment, which writes to the same pipe
+        _, errors = process.communicate(timeout=60)  # until the segment, which writes to the same pipe, ends
     assert "Traceback" not in errors
     assert nothing_is_left(shop, table)
-    assert [each.state for each in workload_of(shop, table).attempts] == [AttemptState.ROLLED_BACK]
+    assert [each.state for each in read_workload(shop, table).attempts] == [AttemptState.ROLLED_BACK]
 
 
-def test_a_segment_stages_as_many_chunks_as_it_may(shop: Shop, folder: Path) -> None:
+def test_a_segment_stages_at_most_max_chunks(shop: Shop, folder: Path) -> None:
     table = shop.target("counted", BY_DAY)
     with shop.client() as client:
         client.open_workload("run-1" + table, table, {})
@@ -355,7 +355,7 @@ def test_a_segment_stages_as_many_chunks_as_it_may(shop: Shop, folder: Path) -> 
     ends = [shop.command(resume) for _ in range(2)]
     assert [code for code, _ in ends] == [8, 0]
     assert ['"reason": "segment_ended"' in output for _, output in ends] == [True, False]
-    assert set(calls(folder).values()) == {1}
+    assert set(count_calls(folder).values()) == {1}
     assert shop.visible_rows(table) == sorted(ROWS, key=repr)
 
 

@@ -39,7 +39,7 @@ path = "keys"
         'command = ["true"]\ntimeout_seconds = 301',
     ),
 )
-def test_a_wrong_section_is_refused(tmp_path: Path, text: str) -> None:
+def test_an_invalid_alerts_section_is_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "steward.toml"
     path.write_text(CONFIG + text)
     with pytest.raises(PvdmError) as caught:

@@ -1,4 +1,4 @@
-"""Alerts: stored with the change that they are about, and delivered at least once, signed, without values of rows."""
+"""Alerts: stored with the change that causes them, if any; delivered at least once, signed, without row values."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ from tests.support.waiting import eventually
 SECRET = b"0123456789abcdef0123456789abcdef"
 SECOND = 1_000_000
 DAY = 86_400 * SECOND
-Changed = Callable[[StewardConfig], StewardConfig]
+ConfigChange = Callable[[StewardConfig], StewardConfig]
 
 
 @pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+def shorten_polling(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(delivery, "POLL_SECONDS", 0.05)
 
 
@@ -70,26 +70,26 @@ def write_secret(folder: Path) -> Path:
     return path
 
 
-def alerting(folder: Path, hook: Webhook, *, timeout_seconds: int = 10) -> Changed:
-    """A configuration whose alerts go to the webhook."""
+def alert_webhook(folder: Path, hook: Webhook, *, timeout_seconds: int = 10) -> ConfigChange:
+    """Return a change of the configuration: alerts go to the webhook."""
     alerts = WebhookAlerts(hook.url, write_secret(folder), timeout_seconds, job_stuck_seconds=900)
     return lambda config: replace(config, alerts=alerts)
 
 
 @pytest.fixture
 def line(tmp_path: Path, hook: Webhook) -> Iterator[Line]:
-    with line_at(tmp_path, changed=alerting(tmp_path, hook)) as made:
+    with line_at(tmp_path, changed=alert_webhook(tmp_path, hook)) as made:
         yield made
 
 
 @pytest.fixture
 def steward(tmp_path: Path, hook: Webhook) -> Iterator[Served]:
-    with served(tmp_path, changed=alerting(tmp_path, hook)) as made:
+    with served(tmp_path, changed=alert_webhook(tmp_path, hook)) as made:
         yield made
 
 
 def fail(line: Line, workload_id: str = "run-1") -> str:
-    """Stage a row too few, and return the id of the attempt, which has failed."""
+    """Stage all rows but one. Returns the id of the failed attempt."""
     with line.client() as client:
         _, attempt = line.attempt(client, workload_id)
         line.stage(client, attempt, ROWS[:-1])
@@ -98,7 +98,7 @@ def fail(line: Line, workload_id: str = "run-1") -> str:
         return attempt.attempt_id
 
 
-def add(notary: Notary, key: str = "one", **facts: str) -> None:
+def add_alert(notary: Notary, key: str = "one", **facts: str) -> None:
     """Store an alert."""
     notary.ledger.transact(
         lambda unit: notary.notices.add_alert(unit, AlertKind.AUDIT_FINDING, key, facts),
@@ -106,13 +106,13 @@ def add(notary: Notary, key: str = "one", **facts: str) -> None:
     )
 
 
-def pending(notary: Notary) -> outbox.Pending | None:
+def find_pending(notary: Notary) -> outbox.Pending | None:
     with notary.ledger.read() as unit:
         return outbox.find_pending(unit, Channel.ALERTS)
 
 
 def is_delivered(notary: Notary) -> bool:
-    return eventually(lambda: pending(notary) is None)
+    return eventually(lambda: find_pending(notary) is None)
 
 
 def test_a_fail_is_reported_with_a_signature_and_without_values_or_names_of_chunks(line: Line, hook: Webhook) -> None:
@@ -130,7 +130,7 @@ def test_a_fail_is_reported_with_a_signature_and_without_values_or_names_of_chun
     expected = hmac.new(SECRET, f"{timestamp}.".encode() + request.body, hashlib.sha256).hexdigest()
     assert request.headers["pvdm-signature"] == f"v1={expected}"
     assert abs(int(timestamp) - time.time()) < 60
-    # An attacker who repeats a request could change any further header: the signature covers timestamp and body.
+    # The signature covers only timestamp and body, so an attacker could change a further header.
     assert {name for name in request.headers if name.startswith("pvdm-")} == {"pvdm-timestamp", "pvdm-signature"}
 
 
@@ -145,7 +145,7 @@ def fail_first_chunk(line: Line) -> str:
         return attempt.attempt_id
 
 
-def test_the_last_attempt_of_a_chunk_is_reported(line: Line, hook: Webhook) -> None:
+def test_a_chunk_that_has_used_up_its_attempts_is_reported(line: Line, hook: Webhook) -> None:
     line.protect(contract("governance:\n  attempts: 1"))
     attempt_id = fail(line)
     assert is_delivered(line.notary)
@@ -177,7 +177,7 @@ def test_runs_that_hand_nothing_in_are_reported_once(line: Line, hook: Webhook) 
     with line.client() as client:
         client.open_workload("run-1", "sales.orders", {})
         for number in range(CRASH_LOOP_LEASES + 2):
-            assert bool(pending(line.notary) or hook.received) == (number >= CRASH_LOOP_LEASES)
+            assert bool(find_pending(line.notary) or hook.received) == (number >= CRASH_LOOP_LEASES)
             request = LeaseRequest(
                 run_id=f"{number:032x}", runner="process 1", seconds=60, take_over_from=number or None
             )
@@ -202,7 +202,7 @@ def test_a_passed_deadline_is_reported_once(line: Line, hook: Webhook) -> None:
     assert [alert["workload_id"] for alert in hook.list_received("deadline_passed")] == ["run-1"]
 
 
-def test_an_expiry_is_reported_at_each_mark_once(steward: Served, hook: Webhook) -> None:
+def test_an_expiry_is_reported_once_at_each_mark(steward: Served, hook: Webhook) -> None:
     notary, clock = steward.stand.notary, steward.stand.time
     [watch] = notary.watches
     ends = notary.trust.current().expires_at
@@ -217,7 +217,7 @@ def test_an_expiry_is_reported_at_each_mark_once(steward: Served, hook: Webhook)
 
 def test_a_stuck_job_is_reported(steward: Served, hook: Webhook, monkeypatch: pytest.MonkeyPatch) -> None:
     notary = steward.stand.notary
-    notary.jobs.dispose("00" * 16)  # of an attempt that the ledger does not know, so the job fails
+    notary.jobs.dispose("00" * 16)  # the ledger has no such attempt, so the job fails
     assert eventually(lambda: [each.state for each in notary.jobs.list_jobs()] == [JobState.FAILED])
     [watch] = notary.watches
     watch.look()
@@ -244,7 +244,7 @@ def test_a_stuck_plan_is_reported_with_its_workload_and_without_an_attempt(line:
     assert (settle["job"], settle["workload_id"], settle["attempt_id"]) == ("settle", None, None)
 
 
-def test_a_stuck_job_that_is_tried_again_is_reported_once_and_when_it_fails(steward: Served, hook: Webhook) -> None:
+def test_a_stuck_job_that_is_tried_again_is_reported_once_and_again_if_it_fails(steward: Served, hook: Webhook) -> None:
     notary = steward.stand.notary
     job = JobStatus(JobKind.DISPOSE, "00" * 16, JobState.WAITING, 1, None, age_seconds=901)
     [watch] = notary.watches
@@ -257,7 +257,7 @@ def test_a_stuck_job_that_is_tried_again_is_reported_once_and_when_it_fails(stew
     assert sorted(alert["job_state"] for alert in hook.list_received("job_stuck")) == ["failed", "queued"]
 
 
-def test_an_override_is_reported_once_it_is_used(line: Line, hook: Webhook) -> None:
+def test_an_override_is_reported_after_its_use_and_not_before(line: Line, hook: Webhook) -> None:
     line.protect()
     [watch] = line.notary.watches
     with line.client() as client, line.client(Role.OPERATOR) as operator:
@@ -288,7 +288,7 @@ def test_an_auditor_of_another_domain_cannot_report_violations(line: Line) -> No
     with line.client(Role.AUDITOR, "risk") as auditor, pytest.raises(PvdmError) as caught:
         auditor.report_audit("sales.orders", ["audit_receipt_missing"], 3)
     assert caught.value.reason in ("domain_wrong", "table_unknown")
-    assert pending(line.notary) is None
+    assert find_pending(line.notary) is None
 
 
 def test_an_event_is_sent_again_until_the_receiver_accepts_it(steward: Served, hook: Webhook) -> None:
@@ -297,7 +297,7 @@ def test_an_event_is_sent_again_until_the_receiver_accepts_it(steward: Served, h
     assert notary.config.alerts is not None
     sender = delivery.Delivery(notary.ledger, notary.clock, Channel.ALERTS, open_alert_sender(notary.config.alerts))
     hook.statuses += [500, 302, 429]
-    add(notary)
+    add_alert(notary)
     for tries, wait in ((1, 5), (2, 10), (3, 20)):
         assert sender.deliver_due() == 0
         assert len(hook.received) == tries
@@ -306,27 +306,27 @@ def test_an_event_is_sent_again_until_the_receiver_accepts_it(steward: Served, h
         assert len(hook.received) == tries
         time_of_test.pass_by(SECOND)
     assert sender.deliver_due() == 1
-    assert pending(notary) is None
+    assert find_pending(notary) is None
     assert len({each.json()["event_id"] for each in hook.received}) == 1
     assert len(hook.received) == 4
 
 
 def test_the_same_occurrence_is_sent_once(steward: Served, hook: Webhook) -> None:
     for _ in range(3):
-        add(steward.stand.notary)
+        add_alert(steward.stand.notary)
         assert is_delivered(steward.stand.notary)
     assert len(hook.received) == 1
 
 
-def test_delivered_events_are_forgotten_after_90_days(steward: Served, hook: Webhook) -> None:
+def test_an_occurrence_is_sent_again_only_after_90_days(steward: Served, hook: Webhook) -> None:
     notary = steward.stand.notary
-    add(notary)
+    add_alert(notary)
     assert is_delivered(notary)
     for days, count in ((89, 1), (2, 2)):
         for _ in range(days):
             steward.stand.time.pass_by(DAY)
         notary.tidy()
-        add(notary)
+        add_alert(notary)
         assert is_delivered(notary)
         assert len(hook.received) == count
 
@@ -340,7 +340,7 @@ def test_an_event_of_a_transaction_that_is_rolled_back_is_not_sent(steward: Serv
 
     with pytest.raises(PvdmError):
         notary.ledger.transact(work, at_micros=notary.clock.now_micros())
-    add(notary, "kept")
+    add_alert(notary, "kept")
     assert is_delivered(notary)
     assert [each.json()["event_id"] for each in hook.received] == [
         outbox.event_id_of(Channel.ALERTS, AlertKind.AUDIT_FINDING, "kept")
@@ -350,10 +350,10 @@ def test_an_event_of_a_transaction_that_is_rolled_back_is_not_sent(steward: Serv
 def test_events_beyond_the_limit_are_not_stored(steward: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     notary = steward.stand.notary
     notary.stop_work()
-    monkeypatch.setattr(outbox, "OUTBOX_PENDING_MAX", 4)  # of which one domain gets half
+    monkeypatch.setattr(outbox, "OUTBOX_PENDING_MAX", 4)  # one domain gets half of the places
     for number in range(4):
-        add(notary, str(number))
-    found = pending(notary)
+        add_alert(notary, str(number))
+    found = find_pending(notary)
     assert found is not None
     assert found.count == 2
 
@@ -380,12 +380,12 @@ def test_two_stewards_of_one_ledger_send_each_event_once(
     tmp_path: Path, hook: Webhook, stewards: Starter, postgresql: Postgresql
 ) -> None:
     url = postgresql.create_database()
-    with served(tmp_path, changed=alerting(tmp_path, hook), ledger_url=url) as steward:
+    with served(tmp_path, changed=alert_webhook(tmp_path, hook), ledger_url=url) as steward:
         steward.server.stop()
         config, notary = steward.stand.config, steward.stand.notary
         with stewards.serving(config), stewards.serving(config):
             for number in range(20):
-                add(notary, str(number))
+                add_alert(notary, str(number))
             assert is_delivered(notary)
     assert len(hook.received) == len({each.json()["event_id"] for each in hook.received}) == 20
 
@@ -393,7 +393,7 @@ def test_two_stewards_of_one_ledger_send_each_event_once(
 def test_a_hanging_receiver_delays_neither_verification_nor_publication(line: Line, hook: Webhook) -> None:
     line.protect()
     hook.hanging.set()
-    add(line.notary)
+    add_alert(line.notary)
     assert eventually(lambda: len(hook.received) == 1)  # the delivery hangs from now on
     with line.client() as client:
         _, attempt = line.attempt(client)
@@ -401,13 +401,13 @@ def test_a_hanging_receiver_delays_neither_verification_nor_publication(line: Li
         client.staged(attempt.attempt_id)
         assert client.await_attempt(attempt.attempt_id, seconds=30).state is AttemptState.COMMITTED
     assert len(hook.received) == 1
-    assert pending(line.notary) is not None
+    assert find_pending(line.notary) is not None
 
 
 def test_metrics_and_status_show_what_is_not_delivered(steward: Served, hook: Webhook) -> None:
     hook.statuses += [500] * 10
-    add(steward.stand.notary)
-    assert eventually(lambda: (pending(steward.stand.notary) or outbox.Pending(0, 0, None)).problem is not None)
+    add_alert(steward.stand.notary)
+    assert eventually(lambda: (find_pending(steward.stand.notary) or outbox.Pending(0, 0, None)).problem is not None)
     steward.stand.time.pass_by(2 * SECOND)
     text = steward.http.get("/metrics", headers=steward.headers(Role.AUDITOR)).text
     assert 'pvdm_steward_outbox_pending{channel="alerts"} 1.0' in text
@@ -436,7 +436,7 @@ def test_a_command_gets_the_alert_and_none_of_the_stewards_secrets(
     out = tmp_path / "out"
     alerts = command("-c", COMMAND, str(out))
     with served(tmp_path, changed=lambda config: replace(config, alerts=alerts)) as steward:
-        add(steward.stand.notary)
+        add_alert(steward.stand.notary)
         assert is_delivered(steward.stand.notary)
     kind, names = json.loads(out.read_text())
     assert kind == "audit_finding"
@@ -448,12 +448,12 @@ def test_a_command_gets_the_alert_and_none_of_the_stewards_secrets(
     ("script", "problem"),
     (
         ("import sys; sys.exit(3)", "the command ended with 3"),
-        ("import os, time; os.fork(); time.sleep(60)", "the command did not end within 1 seconds"),
+        ("import os, time; os.fork(); time.sleep(60)", "the command did not end within 1 second"),
     ),
 )
 def test_a_command_that_fails_or_hangs_is_run_again_later(tmp_path: Path, script: str, problem: str) -> None:
     alerts, folder = command("-c", script, timeout_seconds=1), tmp_path / hashlib.sha256(script.encode()).hexdigest()
     with served(folder, changed=lambda config: replace(config, alerts=alerts)) as steward:
         notary = steward.stand.notary
-        add(notary)
-        assert eventually(lambda: (pending(notary) or outbox.Pending(0, 0, None)).problem == problem)
+        add_alert(notary)
+        assert eventually(lambda: (find_pending(notary) or outbox.Pending(0, 0, None)).problem == problem)

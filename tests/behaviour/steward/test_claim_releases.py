@@ -1,4 +1,4 @@
-"""Claim releases: an operator's signed statement releases one lost claim, and nothing else; it survives a restore."""
+"""Claim releases: an operator's signed statement releases exactly one lost claim. Later restores apply it again."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ OTHER_UUID = "11111111-2222-4333-8444-555555555555"
 
 @pytest.fixture(autouse=True, scope="module")
 def unknown_claims() -> Iterator[None]:
-    """A restore cannot derive which rows were claimed, as if the source were gone."""
+    """Make restores derive no claims, as if the source were gone."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(restore, "derive_claims", lambda *_: {})
         yield
@@ -68,7 +68,7 @@ def steward() -> Iterator[RestorableSteward]:
 
 @pytest.fixture(scope="module")
 def shared_steward() -> Iterator[RestorableSteward]:
-    """One Steward for all tests that change nothing. The claim of workload `three` on the table `held` is alive."""
+    """One Steward for all tests that change nothing. The claim of workload `three` on the table `held` is not lost."""
     with memory_folder() as folder:
         for made in steward_in(folder):
             made.house.stand.time.pass_by(SECOND)
@@ -78,22 +78,22 @@ def shared_steward() -> Iterator[RestorableSteward]:
             yield made
 
 
-def lost_ids(steward: RestorableSteward) -> list[str]:
-    """The receipts whose claims are lost and not released, those of `one` and `two` in this order."""
+def list_lost_ids(steward: RestorableSteward) -> list[str]:
+    """The ids of the receipts whose claims are lost and not released, sorted by workload id."""
     lost = steward.house.notary.claim_releases.list_lost(steward.house.scene.grant())
     by_workload = {each.workload_id: str(each.receipt_id) for each in lost if each.release is None}
     return [by_workload[workload_id] for workload_id in sorted(by_workload)]
 
 
-def publish_refused(steward: RestorableSteward, workload_id: str, day: int) -> str:
-    """Try to publish a row of the day under a new workload id; returns the reason of the gate's refusal."""
+def require_publication_refused(steward: RestorableSteward, workload_id: str, day: int) -> str:
+    """Publish a row of the day under a new workload id. The gate must refuse; returns the reason of its refusal."""
     steward.house.stand.time.pass_by(SECOND)
     attempt = prove_day(steward.house, workload_id, day, SOURCE.uuid)
     return refusal(steward.house, lambda: publish_day(steward.house, attempt, day)).reason
 
 
 def release_all(steward: RestorableSteward) -> None:
-    for receipt_id in lost_ids(steward):
+    for receipt_id in list_lost_ids(steward):
         steward.house.scene.release(steward.house.scene.claim_release(receipt_id))
 
 
@@ -103,7 +103,7 @@ def release_all(steward: RestorableSteward) -> None:
 def test_after_the_release_of_every_lost_claim_the_rows_can_be_published_under_a_new_workload(
     steward: RestorableSteward,
 ) -> None:
-    assert publish_refused(steward, "again", 5) == "claim_lost"
+    assert require_publication_refused(steward, "again", 5) == "claim_lost"
     release_all(steward)
     steward.house.stand.time.pass_by(SECOND)
     steward.publish("another", 5)
@@ -111,10 +111,10 @@ def test_after_the_release_of_every_lost_claim_the_rows_can_be_published_under_a
 
 
 def test_a_release_leaves_the_other_lost_claim_of_the_table_in_force(steward: RestorableSteward) -> None:
-    first, second = lost_ids(steward)
+    first, second = list_lost_ids(steward)
     steward.house.scene.release(steward.house.scene.claim_release(first))
-    assert lost_ids(steward) == [second]
-    assert publish_refused(steward, "again", 5) == "claim_lost"
+    assert list_lost_ids(steward) == [second]
+    assert require_publication_refused(steward, "again", 5) == "claim_lost"
 
 
 def test_a_release_leaves_the_workload_id_of_the_publication_used_up(steward: RestorableSteward) -> None:
@@ -123,8 +123,8 @@ def test_a_release_leaves_the_workload_id_of_the_publication_used_up(steward: Re
     assert error.reason == "workload_spent"
 
 
-def test_a_release_is_logged_with_who_asked_why_and_the_evidence(steward: RestorableSteward) -> None:
-    receipt_id = lost_ids(steward)[0]
+def test_a_release_is_logged_with_operator_reason_and_evidence(steward: RestorableSteward) -> None:
+    receipt_id = list_lost_ids(steward)[0]
     view = steward.house.scene.release(steward.house.scene.claim_release(receipt_id))
     (stored,) = steward.recovery.statements(StatementKind.CLAIM_RELEASE)
     (restored,) = steward.recovery.statements(StatementKind.RESTORE)
@@ -154,7 +154,7 @@ def test_a_release_submitted_again_with_a_token_of_another_domain_is_refused(ste
 
 
 def test_a_second_release_of_one_claim_is_refused(steward: RestorableSteward) -> None:
-    receipt_id = lost_ids(steward)[0]
+    receipt_id = list_lost_ids(steward)[0]
     first, second = (steward.house.scene.claim_release(receipt_id) for _ in range(2))
     release_id = steward.house.scene.release(first).release_id
     with pytest.raises(NotAllowedError) as caught:
@@ -164,21 +164,21 @@ def test_a_second_release_of_one_claim_is_refused(steward: RestorableSteward) ->
 
 def test_a_release_with_the_nonce_of_another_is_refused_also_after_a_later_restore(steward: RestorableSteward) -> None:
     scene = steward.house.scene
-    first, second = lost_ids(steward)
+    first, second = list_lost_ids(steward)
     used = scene.claim_release(first)
     scene.release(used)
 
     def submit_with_used_nonce() -> None:
         scene.release(replace(scene.claim_release(second), nonce=used.nonce))
 
-    assert refused(steward, submit_with_used_nonce) == "approval_replayed"
+    assert refusal_of(steward, submit_with_used_nonce) == "approval_replayed"
     scene.stand.time.pass_by(SECOND)
     steward.lose_and_restore()
-    assert refused(steward, submit_with_used_nonce) == "approval_replayed"
+    assert refusal_of(steward, submit_with_used_nonce) == "approval_replayed"
 
 
 def test_of_two_releases_at_once_one_is_accepted(steward: RestorableSteward) -> None:
-    receipt_id, grant = lost_ids(steward)[0], steward.house.scene.grant()
+    receipt_id, grant = list_lost_ids(steward)[0], steward.house.scene.grant()
     envelopes = [signed(steward.house.scene.claim_release(receipt_id)) for _ in range(2)]
     releases = steward.house.notary.claim_releases
     answers = at_once(*[partial(releases.submit, data, grant) for data in envelopes])
@@ -186,7 +186,7 @@ def test_of_two_releases_at_once_one_is_accepted(steward: RestorableSteward) -> 
     assert len(steward.recovery.statements(StatementKind.CLAIM_RELEASE)) == 1
 
 
-def test_a_release_that_fails_before_its_commit_leaves_nothing(steward: RestorableSteward) -> None:
+def test_a_release_that_fails_before_its_commit_changes_nothing(steward: RestorableSteward) -> None:
     size, envelope = steward.house.notary.log.size(), signed(steward.house.scene.claim_release())
     releases, grant = steward.house.notary.claim_releases, steward.house.scene.grant()
     with (
@@ -194,12 +194,12 @@ def test_a_release_that_fails_before_its_commit_leaves_nothing(steward: Restorab
         pytest.raises(UnavailableError),
     ):
         releases.submit(envelope, grant)
-    assert (steward.house.notary.log.size(), len(lost_ids(steward))) == (size, 2)
+    assert (steward.house.notary.log.size(), len(list_lost_ids(steward))) == (size, 2)
     releases.submit(envelope, grant)
-    assert len(lost_ids(steward)) == 1
+    assert len(list_lost_ids(steward)) == 1
 
 
-def test_a_release_whose_answer_was_lost_is_answered_when_submitted_again(steward: RestorableSteward) -> None:
+def test_a_release_whose_answer_was_lost_is_logged_once_if_it_is_submitted_again(steward: RestorableSteward) -> None:
     envelope = signed(steward.house.scene.claim_release())
     with (
         fault.armed("steward.before_outside", fault.Raise(UnavailableError("lost", "the answer is lost"))),
@@ -215,11 +215,11 @@ def test_a_release_whose_answer_was_lost_is_answered_when_submitted_again(stewar
 # What is refused
 
 
-def refused(steward: RestorableSteward, call: Callable[[], object], kind: type[PvdmError] = NotAllowedError) -> str:
-    """The reason of the refusal, after which log and lost claims are as before."""
-    before = steward.house.notary.log.size(), lost_ids(steward)
+def refusal_of(steward: RestorableSteward, call: Callable[[], object], kind: type[PvdmError] = NotAllowedError) -> str:
+    """Require that the call is refused and changes neither log nor lost claims. Returns the reason of the refusal."""
+    before = steward.house.notary.log.size(), list_lost_ids(steward)
     reason = reason_of(call, kind)
-    assert (steward.house.notary.log.size(), lost_ids(steward)) == before
+    assert (steward.house.notary.log.size(), list_lost_ids(steward)) == before
     return reason
 
 
@@ -232,7 +232,7 @@ def test_a_release_signed_with_a_key_that_is_no_operators_is_refused(
 ) -> None:
     release = replace(shared_steward.house.scene.claim_release(), operator=signer)
     call = partial(shared_steward.house.scene.release, release, signer=signer)
-    assert refused(shared_steward, call) == SIGNERS_REFUSED[signer]
+    assert refusal_of(shared_steward, call) == SIGNERS_REFUSED[signer]
 
 
 def test_the_stewards_own_key_releases_nothing(shared_steward: RestorableSteward) -> None:
@@ -240,14 +240,14 @@ def test_the_stewards_own_key_releases_nothing(shared_steward: RestorableSteward
     signer = notary.keys.signer(KeyRole.SIGNING, notary.keys.epoch_for(None))
     data = sign_statement(replace(release, operator="steward-one"), signer).to_bytes()
     call = partial(notary.claim_releases.submit, data, shared_steward.house.scene.grant())
-    assert refused(shared_steward, call) == "approval_signed_by_steward"
+    assert refusal_of(shared_steward, call) == "approval_signed_by_steward"
 
 
 def test_an_unsigned_release_is_refused(shared_steward: RestorableSteward) -> None:
     value = {**json.loads(signed(shared_steward.house.scene.claim_release())), "signatures": []}
     data = json.dumps(value, separators=(",", ":"), sort_keys=True).encode()
     call = partial(shared_steward.house.notary.claim_releases.submit, data, shared_steward.house.scene.grant())
-    assert refused(shared_steward, call) == "approval_unsigned"
+    assert refusal_of(shared_steward, call) == "approval_unsigned"
 
 
 def other_table(steward: RestorableSteward) -> Any:
@@ -266,7 +266,7 @@ WRONG_FACTS: dict[str, tuple[Callable[[RestorableSteward], dict[str, Any]], str]
     "other proofs": (lambda _: {"proof_ids": (fixed("other proof"),)}, "claim_release_differs"),
     "the proof in place of the receipt": (lambda _: {"receipt_id": None}, "claim_not_lost"),
     "the receipt of the other lost claim": (
-        lambda steward: {"receipt_id": lost_ids(steward)[1]},
+        lambda steward: {"receipt_id": list_lost_ids(steward)[1]},
         "claim_release_differs",
     ),
     "a receipt that does not exist": (lambda _: {"receipt_id": fixed("other receipt")}, "claim_not_lost"),
@@ -279,30 +279,30 @@ def test_a_release_with_other_facts_than_the_lost_claim_is_refused(
     shared_steward: RestorableSteward, wrong: str
 ) -> None:
     facts, reason = WRONG_FACTS[wrong]
-    release = shared_steward.house.scene.claim_release(lost_ids(shared_steward)[0])
+    release = shared_steward.house.scene.claim_release(list_lost_ids(shared_steward)[0])
     call = partial(shared_steward.house.scene.release, replace(release, **facts(shared_steward)))
-    assert refused(shared_steward, call) == reason
+    assert refusal_of(shared_steward, call) == reason
 
 
-def test_a_claim_that_is_alive_is_not_released(shared_steward: RestorableSteward) -> None:
+def test_a_claim_that_is_not_lost_is_not_released(shared_steward: RestorableSteward) -> None:
     house = shared_steward.house
-    *_, alive = shared_steward.recovery.statements(StatementKind.RECEIPT)
-    receipt = read_unchecked(alive.envelope, Receipt)
+    *_, newest = shared_steward.recovery.statements(StatementKind.RECEIPT)
+    receipt = read_unchecked(newest.envelope, Receipt)
     release = replace(
         house.scene.claim_release(),
         table=house.ref("held"),
         workload_id=receipt.workload_id,
-        receipt_id=alive.statement_id,
+        receipt_id=newest.statement_id,
         proof_ids=receipt.proof_ids,
     )
     assert receipt.workload_id == "three"
-    assert refused(shared_steward, partial(house.scene.release, release)) == "claim_not_lost"
+    assert refusal_of(shared_steward, partial(house.scene.release, release)) == "claim_not_lost"
 
 
 def test_an_expired_release_is_refused(shared_steward: RestorableSteward) -> None:
     release = shared_steward.house.scene.claim_release()
     expired = replace(release, issued_at=release.issued_at - 2 * SECOND, expires_at=release.issued_at - SECOND)
-    assert refused(shared_steward, partial(shared_steward.house.scene.release, expired)) == "approval_expired"
+    assert refusal_of(shared_steward, partial(shared_steward.house.scene.release, expired)) == "approval_expired"
 
 
 def test_a_release_that_was_signed_before_the_restore_is_refused(shared_steward: RestorableSteward) -> None:
@@ -311,12 +311,12 @@ def test_a_release_that_was_signed_before_the_restore_is_refused(shared_steward:
         restored = restores.find_newest_micros(unit)
     assert restored is not None
     call = partial(shared_steward.house.scene.release, replace(release, issued_at=restored))
-    assert refused(shared_steward, call) == "approval_before_restore"
+    assert refusal_of(shared_steward, call) == "approval_before_restore"
 
 
 def test_a_token_of_another_domain_releases_nothing_and_sees_no_lost_claim(shared_steward: RestorableSteward) -> None:
     scene = shared_steward.house.scene
-    assert refused(shared_steward, partial(scene.release, domain="risk")) == "domain_wrong"
+    assert refusal_of(shared_steward, partial(scene.release, domain="risk")) == "domain_wrong"
     releases = shared_steward.house.notary.claim_releases
     assert releases.list_lost(scene.grant(Role.AUDITOR, "risk")) == []
     assert len(releases.list_lost(scene.grant(Role.AUDITOR, "sales"))) == 2
@@ -326,7 +326,7 @@ def test_a_token_of_another_domain_releases_nothing_and_sees_no_lost_claim(share
 
 
 @pytest.mark.parametrize("backup", ["before the publication", "before the release", "after the release"])
-def test_a_later_restore_finds_the_release_again(steward: RestorableSteward, backup: str) -> None:
+def test_a_later_restore_applies_the_release_again(steward: RestorableSteward, backup: str) -> None:
     if backup == "before the release":
         steward.recovery.back_up()
     release_all(steward)
@@ -338,7 +338,7 @@ def test_a_later_restore_finds_the_release_again(steward: RestorableSteward, bac
     done = steward.recovery.restore(replace(steward.recovery.order, again=True))
     steward.recovery.start()
     steward.recovery.activate_new_epoch()
-    assert (done.blocked, lost_ids(steward)) == ((), [])
+    assert (done.blocked, list_lost_ids(steward)) == ((), [])
     listed = steward.house.notary.claim_releases.list_lost(steward.house.scene.grant())
     assert {each.release.operator for each in listed if each.release is not None} == {"operator-tom"}
     assert len(listed) == 2
@@ -358,11 +358,11 @@ def test_a_later_restore_does_not_claim_again_what_was_released(
     monkeypatch.setattr(restore, "derive_claims", reconcile.derive_claims)
     steward.house.stand.time.pass_by(SECOND)
     steward.lose_and_restore()
-    assert lost_ids(steward) == []
+    assert list_lost_ids(steward) == []
 
 
 def test_a_restore_from_an_archive_without_the_release_blocks_claims_again(steward: RestorableSteward) -> None:
-    first, second = lost_ids(steward)
+    first, second = list_lost_ids(steward)
     release_all(steward)
     for each in steward.recovery.statements(StatementKind.CLAIM_RELEASE):
         steward.recovery.lose_envelope(each.envelope)
@@ -386,7 +386,7 @@ def test_the_audit_lists_a_release_and_says_what_is_not_proved(steward: Restorab
 
 
 def test_the_audit_finds_a_claim_that_was_released_in_the_ledger_without_a_release(steward: RestorableSteward) -> None:
-    first, second = lost_ids(steward)
+    first, second = list_lost_ids(steward)
     view = steward.house.scene.release(steward.house.scene.claim_release(first))
     change = text("UPDATE lost_claims SET release_id = :release_id WHERE receipt_id = :receipt_id")
     steward.house.transact(lambda unit: unit.execute(change, {"release_id": view.release_id, "receipt_id": second}))

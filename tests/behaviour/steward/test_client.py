@@ -80,7 +80,7 @@ UUID = "0188c1f0-1111-7222-8333-944445555666"
 
 
 def audit_calls(client: StewardClient) -> tuple[Callable[[], object], ...]:
-    """One call of each method of an auditor."""
+    """One call of each method for audits."""
     return (
         lambda: client.audit("sales.orders"),
         lambda: client.audit_receipts("sales.orders", size=1),
@@ -164,8 +164,8 @@ class RecordedError(Exception):
 
 
 @pytest.fixture
-def recorded(monkeypatch: pytest.MonkeyPatch) -> list[Call]:
-    """Every call of a client, none of which is sent."""
+def recorded_calls(monkeypatch: pytest.MonkeyPatch) -> list[Call]:
+    """Keep the calls of every client in this list, and send none of them."""
     seen: list[Call] = []
 
     def record(_: Wire, call: Call, __: object) -> None:
@@ -182,7 +182,7 @@ def record(*calls: Callable[[], object]) -> None:
             call()
 
 
-def test_there_is_one_method_for_each_route(recorded: list[Call]) -> None:
+def test_there_is_one_method_for_each_route(recorded_calls: list[Call]) -> None:
     record(*every_call(StewardClient("http://127.0.0.1:1")))
     values = {
         HEX16: "{attempt_id}",
@@ -197,18 +197,18 @@ def test_there_is_one_method_for_each_route(recorded: list[Call]) -> None:
     }
     values |= {"/tile/0/000": "/tile/{path:path}", "/entries/1": "/entries/{index}"}
     called = set()
-    for call in recorded:
+    for call in recorded_calls:
         path = call.path
         for value, name in sorted(values.items(), key=lambda pair: -len(pair[0])):
             path = path.replace(value, name)
         called.add((call.method, path))
     # The catalog's own routes are for Iceberg's clients.
-    ours = {(verb, path) for verb, path in RULES if not path.startswith("/catalog/") or path.endswith("/oauth/tokens")}
+    paths = {(verb, path) for verb, path in RULES if not path.startswith("/catalog/") or path.endswith("/oauth/tokens")}
     # Only the Steward's own workers redeem keys, and they do not use this client.
-    assert called == ours - {("GET", "/v1/openapi.json"), ("POST", "/v1/keys/redeem")}
+    assert called == paths - {("GET", "/v1/openapi.json"), ("POST", "/v1/keys/redeem")}
 
 
-def test_only_idempotent_calls_are_repeatable(recorded: list[Call]) -> None:
+def test_only_idempotent_calls_are_repeatable(recorded_calls: list[Call]) -> None:
     client = StewardClient("http://127.0.0.1:1")
     record(
         lambda: client.submit_trust_root(ENVELOPE),
@@ -223,8 +223,8 @@ def test_only_idempotent_calls_are_repeatable(recorded: list[Call]) -> None:
         lambda: client.abort_attempt(HEX16, "r", 1),
         lambda: client.attempt_token(HEX16),
     )
-    assert (len(recorded), [call.path for call in recorded if not call.repeatable]) == (9, [])
-    recorded.clear()
+    assert (len(recorded_calls), [call.path for call in recorded_calls if not call.repeatable]) == (9, [])
+    recorded_calls.clear()
     record(
         lambda: client.create_epoch("r"),
         lambda: client.activate_epoch(1, "r"),
@@ -234,10 +234,11 @@ def test_only_idempotent_calls_are_repeatable(recorded: list[Call]) -> None:
         lambda: client.confirm_clock("r"),
         lambda: client.exchange("id", "pvdm_x"),
     )
-    assert (len(recorded), [call.path for call in recorded if call.repeatable or not call.lost_hint]) == (7, [])
+    wrong = [call.path for call in recorded_calls if call.repeatable or not call.lost_hint]
+    assert (len(recorded_calls), wrong) == (7, [])
 
 
-def test_the_steward_says_who_it_is_and_that_it_is_ready(house: House) -> None:
+def test_info_and_readiness_describe_the_running_steward(house: House) -> None:
     with house.client() as client:
         client.health()
         assert client.readiness().ready
@@ -265,7 +266,7 @@ def test_identity_has_the_tokens_role_domain_and_name(house: House) -> None:
     assert (found.role, found.domain, found.name, found.attempt_id) == (Role.PRODUCER, "sales", "job-7", None)
 
 
-def test_a_wrong_role_and_an_unknown_token_are_not_allowed(house: House) -> None:
+def test_a_wrong_role_and_an_unknown_token_are_refused(house: House) -> None:
     with house.client(Role.PRODUCER, "sales") as client:
         assert refusal(client.epochs) == (NotAllowedError, "role_wrong")
         with client.with_token("pvdm_nobody") as nobody:
@@ -295,7 +296,7 @@ def test_an_epoch_is_created_named_in_the_next_trust_root_and_activated(house: H
         assert [epoch.state for epoch in client.epochs()] == [EpochStage.REVOKED, EpochStage.ACTIVE]
 
 
-def test_workloads_and_attempts_are_shown_to_their_domain(house: House) -> None:
+def test_workloads_and_attempts_are_shown_only_to_their_domain(house: House) -> None:
     core = house.stand.verifying("one", domain="sales")
     house.stand.verifying("two", domain="risk")
     with house.client(Role.PRODUCER, "sales") as client:
@@ -425,8 +426,7 @@ def test_the_log_is_read_through_the_client(house: House) -> None:
         assert client.log_tile(f"0/000.p/{size}") == log.tile(f"tile/0/000.p/{size}")
         assert client.log_proof(1) == log.proof(1)
         hashes = client.log_consistency(2, size)
-    proof = log.consistency(2, size)
-    assert ConsistencyProof(2, size, hashes) == proof
+    assert ConsistencyProof(2, size, hashes) == log.consistency(2, size)
 
 
 def test_a_long_lived_token_is_exchanged_for_a_short_one(house: House) -> None:

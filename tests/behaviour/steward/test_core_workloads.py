@@ -42,14 +42,14 @@ TARGET = "sales.orders"
 
 @pytest.fixture
 def line() -> Iterator[Line]:
-    """These tests look only at the steps before verification."""
+    """A Steward without jobs: the tests end before verification."""
     with memory_folder() as folder, line_at(folder) as made:
         yield without_jobs(made)
 
 
 @pytest.fixture(scope="module")
 def shared_line() -> Iterator[Line]:
-    """One line for all tests of refusals, which change nothing: `sales.orders` by day, with one workload."""
+    """A Steward for all tests that change nothing: `sales.orders` by day, with one open workload."""
     with memory_folder() as folder, line_at(folder) as made:
         made.protect(contract(BY_DAY_AND_NONE))
         open_now(without_jobs(made))
@@ -65,7 +65,7 @@ def service(line: Line) -> Workloads:
 
 
 def open_now(line: Line, workload_id: str = "run-1", **parameters: str) -> Workload:
-    """Open a workload; its plan is made by the first call."""
+    """Open a workload. If the first call returns a `Planning`, a second call returns the workload."""
     wanted = (producer(line), workload_id, TARGET, parameters)
     found = service(line).open(*wanted)
     found = service(line).open(*wanted) if isinstance(found, Planning) else found
@@ -74,7 +74,7 @@ def open_now(line: Line, workload_id: str = "run-1", **parameters: str) -> Workl
 
 
 def open_workload(line: Line, text: str | None = None, workload_id: str = "run-1") -> str:
-    """Protect the table and open a workload; returns the id of its first chunk."""
+    """Protect the table and open a workload. Returns the id of the workload's first chunk."""
     line.protect(text or contract())
     open_now(line, workload_id)
     return service(line).list_chunks(producer(line), workload_id, after=0, count=1)[0].definition.chunk_id
@@ -182,12 +182,12 @@ def test_parameters_that_do_not_fit_the_contract_are_refused(line: Line, given: 
     assert refusal_of(lambda: service(line).open(producer(line), "run-1", TARGET, given)) == reason
 
 
-def test_a_table_without_a_contract_has_no_workload(line: Line) -> None:
+def test_a_workload_on_a_table_without_a_contract_is_refused(line: Line) -> None:
     call = lambda: service(line).open(producer(line), "run-1", TARGET, {})  # noqa: E731
     assert refusal_of(call, NotAllowedError) == "not_protected"
 
 
-def test_a_table_that_has_only_its_namespaces_contract_has_no_workload(line: Line) -> None:
+def test_a_workload_on_a_table_that_has_only_its_namespaces_contract_is_refused(line: Line) -> None:
     line.scene.protect(line.scene.namespace_protection(contract=contract()))
     line.scene.make("invoices")
     call = lambda: service(line).open(producer(line), "run-1", "sales.invoices", {})  # noqa: E731
@@ -216,7 +216,7 @@ def test_a_producer_of_another_domain_cannot_open_a_workload(shared_line: Line) 
     assert refusal_of(call, NotAllowedError) == "domain_wrong"
 
 
-def test_a_workload_of_an_earlier_contract_goes_no_further(line: Line) -> None:
+def test_after_a_migration_of_the_contract_an_attempt_can_only_be_aborted(line: Line) -> None:
     open_workload(line)
     before = open_attempt(line)
     line.scene.migrate(line.scene.migration([], contract=contract(BY_DAY_AND_NONE)))
@@ -244,14 +244,14 @@ def test_an_attempt_has_a_branch_from_mains_head_a_prefix_and_a_nonce(line: Line
         assert nonces.find_current(unit, found.attempt_id) is not None
 
 
-def test_on_an_empty_table_the_branch_comes_with_the_first_write(line: Line) -> None:
+def test_on_an_empty_table_the_opening_of_an_attempt_creates_no_branch(line: Line) -> None:
     open_workload(line)
     found = open_attempt(line)
     assert found.branch not in line.scene.table_state().metadata.refs
 
 
 @pytest.mark.parametrize("point", ["catalog.after_metadata_file", "ledger.before_commit"])
-def test_branch_and_attempt_come_together_or_not_at_all(line: Line, point: str) -> None:
+def test_if_the_opening_of_an_attempt_fails_neither_attempt_nor_branch_exists(line: Line, point: str) -> None:
     line.write(ROWS[:1], TARGET)
     open_workload(line)
     with fault.armed(point, fault.Raise(ConflictError("made_up", "stopped"))), pytest.raises(ConflictError):
@@ -312,7 +312,7 @@ def test_the_staged_snapshot_is_the_branchs_head_in_the_catalog(line: Line) -> N
     assert service(line).end_staging(producer(line), found.attempt_id) == staged
 
 
-def test_a_branch_that_is_equal_to_main_has_nothing_staged(line: Line) -> None:
+def test_a_branch_that_is_equal_to_main_has_no_staged_snapshot(line: Line) -> None:
     line.write(ROWS[:1], TARGET)
     open_workload(line)
     assert service(line).end_staging(producer(line), open_attempt(line).attempt_id).staged_snapshot_id is None
@@ -333,13 +333,13 @@ def test_a_token_for_one_attempt_ends_only_the_staging_of_that_attempt(line: Lin
     call = lambda: service(line).end_staging(own, second.attempt_id)  # noqa: E731
     assert refusal_of(call, NotAllowedError) == "token_of_other_attempt"
     assert service(line).end_staging(own, first.attempt_id).state is AttemptState.VERIFYING
-    for also_refused in (
+    for call_with_own_token in (
         lambda: service(line).open(own, "run-2", TARGET, {}),
         lambda: service(line).next_attempt(own, "run-1", chunk_id, REASON),
         lambda: service(line).list_chunks(own, "run-1", after=0, count=1),
         lambda: service(line).adopt(own, "run-2", TARGET, "wap", {}),
     ):
-        assert refusal_of(also_refused, NotAllowedError) == "token_of_other_attempt"
+        assert refusal_of(call_with_own_token, NotAllowedError) == "token_of_other_attempt"
 
 
 def test_nothing_is_written_to_the_branch_after_staging_has_ended(line: Line) -> None:
@@ -356,7 +356,7 @@ def test_nothing_is_written_to_the_branch_after_staging_has_ended(line: Line) ->
 # Abandoned workloads
 
 
-def test_an_abandoned_workload_rolls_its_live_attempts_back_and_opens_no_more(line: Line) -> None:
+def test_an_abandoned_workload_rolls_live_attempts_back_and_opens_no_other_attempt(line: Line) -> None:
     first = open_workload(line, contract(BY_DAY_AND_NONE))
     staging, verifying, done = (open_attempt(line, each) for each in (first, DAY_CHUNKS[1], DAY_CHUNKS[2]))
     service(line).end_staging(producer(line), verifying.attempt_id)
@@ -381,7 +381,7 @@ def test_an_operator_of_another_domain_cannot_abandon_a_workload(shared_line: Li
 # The plan
 
 
-def test_chunks_come_in_pages_with_the_last_attempt_at_each(line: Line) -> None:
+def test_chunks_are_listed_in_pages_with_the_last_attempt_at_each_chunk(line: Line) -> None:
     first = open_workload(line, contract(BY_DAY_AND_NONE))
     abort(line, open_attempt(line, first))
     second = open_attempt(line, first)
@@ -401,7 +401,7 @@ def test_a_producer_of_another_domain_cannot_read_the_plan(shared_line: Line) ->
 # Branches that a job staged without an attempt (`pvdm publish`)
 
 
-def test_a_branch_is_taken_over_as_one_chunk(line: Line) -> None:
+def test_a_branch_is_adopted_as_one_chunk(line: Line) -> None:
     line.write(ROWS[:1], TARGET)
     line.protect(contract(BY_DAY_AND_NONE))
     line.write(ROWS, TARGET, "wap")
@@ -413,7 +413,7 @@ def test_a_branch_is_taken_over_as_one_chunk(line: Line) -> None:
     assert service(line).adopt(producer(line), "run-1", TARGET, "wap", {}) == found
 
 
-def test_a_branch_is_taken_over_once(line: Line) -> None:
+def test_a_branch_is_adopted_once(line: Line) -> None:
     line.write(ROWS[:1], TARGET)
     line.protect()
     for branch in ("wap", "other"):
@@ -425,7 +425,7 @@ def test_a_branch_is_taken_over_once(line: Line) -> None:
     assert refusal_of(adopt_other) == "workload_parameters_differ"
 
 
-def test_after_a_branch_that_failed_another_is_taken_over_only_with_a_reason(line: Line) -> None:
+def test_after_a_fail_another_branch_is_adopted_only_with_a_reason(line: Line) -> None:
     line.write(ROWS[:1], TARGET)
     line.protect()
     for branch in ("wap", "other"):
@@ -445,12 +445,12 @@ def test_after_a_branch_that_failed_another_is_taken_over_only_with_a_reason(lin
     assert (second.number, second.branch, second.state) == (2, "other", AttemptState.VERIFYING)
 
 
-def test_a_workload_that_is_staged_by_chunks_takes_no_branch_over(shared_line: Line) -> None:
+def test_a_workload_that_is_staged_by_chunks_adopts_no_branch(shared_line: Line) -> None:
     call = lambda: service(shared_line).adopt(producer(shared_line), "run-1", TARGET, "wap", {})  # noqa: E731
     assert refusal_of(call) == "workload_parameters_differ"
 
 
-def test_main_an_attempts_branch_and_a_missing_branch_are_not_taken_over(line: Line) -> None:
+def test_main_an_attempts_branch_and_a_missing_branch_are_not_adopted(line: Line) -> None:
     line.write(ROWS[:1], TARGET)
     open_workload(line)
     of_attempt = open_attempt(line).branch

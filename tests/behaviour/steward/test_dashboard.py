@@ -24,8 +24,8 @@ def dashboard() -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def answer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The answer to Prometheus of a Steward that has published and refused rows, and has counted its vault."""
+def response(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The response to Prometheus of a Steward that has published and refused rows, and has counted its vault."""
     with shop_at(tmp_path_factory.mktemp("shop")) as shop:
         shop.make("sales.orders")
         shop.protect(contract("sales.orders"))
@@ -40,7 +40,7 @@ def answer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield text
 
 
-def expressions(dashboard: dict[str, Any]) -> list[str]:
+def list_expressions(dashboard: dict[str, Any]) -> list[str]:
     targets = [target["expr"] for panel in dashboard["panels"] for target in panel.get("targets", ())]
     variables = [each["definition"] for each in dashboard["templating"]["list"] if "definition" in each]
     assert targets
@@ -48,38 +48,38 @@ def expressions(dashboard: dict[str, Any]) -> list[str]:
     return targets + variables
 
 
-def names(expression: str) -> set[str]:
+def find_names(expression: str) -> set[str]:
     return set(re.findall(r"\bpvdm_\w+", expression))
 
 
-def names_of_answer(answer: str) -> set[str]:
-    """The names by which Prometheus knows the metrics of the answer. Families without samples count too."""
+def list_metric_names(response: str) -> set[str]:
+    """The names under which Prometheus stores the metrics of the response. A family without samples counts too."""
     found = set()
-    for name, kind in re.findall(r"^# TYPE (\w+) (\w+)$", answer, re.MULTILINE):
+    for name, kind in re.findall(r"^# TYPE (\w+) (\w+)$", response, re.MULTILINE):
         found |= {f"{name}_bucket"} if kind == "histogram" else {name}
     return {each for each in found if not each.endswith("_created")}
 
 
-def test_every_metric_of_the_dashboard_is_in_the_answer(dashboard: dict[str, Any], answer: str) -> None:
-    used = {name for expression in expressions(dashboard) for name in names(expression)}
-    assert used - names_of_answer(answer) == set()
+def test_every_metric_of_the_dashboard_is_in_the_response(dashboard: dict[str, Any], response: str) -> None:
+    used = {name for expression in list_expressions(dashboard) for name in find_names(expression)}
+    assert used - list_metric_names(response) == set()
 
 
-def test_every_metric_of_the_answer_is_in_the_dashboard(dashboard: dict[str, Any], answer: str) -> None:
-    used = {name for expression in expressions(dashboard) for name in names(expression)}
-    assert names_of_answer(answer) - used == set()
+def test_every_metric_of_the_response_is_in_the_dashboard(dashboard: dict[str, Any], response: str) -> None:
+    used = {name for expression in list_expressions(dashboard) for name in find_names(expression)}
+    assert list_metric_names(response) - used == set()
 
 
-def test_every_label_of_an_expression_is_one_of_its_metric(dashboard: dict[str, Any], answer: str) -> None:
+def test_every_label_of_an_expression_is_a_label_of_its_metric(dashboard: dict[str, Any], response: str) -> None:
     labels: dict[str, set[str]] = {}
-    for family in text_string_to_metric_families(answer):
+    for family in text_string_to_metric_families(response):
         for sample in family.samples:
             labels.setdefault(sample.name, set()).update(sample.labels)
     checked = 0
-    for expression in expressions(dashboard):
+    for expression in list_expressions(dashboard):
         used = {label for group in re.findall(r"\bby \(([^)]*)\)", expression) for label in group.split(", ")}
         used |= set(re.findall(r"[{,] ?(\w+)=~?\"", expression))
-        known = set().union(*(labels.get(name, set()) for name in names(expression)))
+        known = set().union(*(labels.get(name, set()) for name in find_names(expression)))
         if known:
             assert used - known == set(), expression
             checked += len(used)

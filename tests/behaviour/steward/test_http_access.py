@@ -65,13 +65,13 @@ def test_head_is_refused_as_any_other_method(steward: Served) -> None:
     assert (response.status_code, response.headers["allow"], response.content) == (405, "GET", b"")
 
 
-def test_a_plain_request_id_is_used(steward: Served) -> None:
+def test_a_valid_request_id_is_used(steward: Served) -> None:
     response = steward.http.get("/healthz", headers={"x-request-id": "Run-7.step_3"})
     assert response.headers["x-request-id"] == "Run-7.step_3"
 
 
 @pytest.mark.parametrize("given", ["", "x" * 65, "a b", 'a"b', "a/b", "a\tb", "é"])
-def test_any_other_request_id_is_replaced(steward: Served, given: str) -> None:
+def test_an_invalid_request_id_is_replaced(steward: Served, given: str) -> None:
     response = steward.http.get("/healthz", headers={b"x-request-id": given.encode("latin-1")})
     assert response.headers["x-request-id"] != given
     assert len(response.headers["x-request-id"]) == 32
@@ -138,7 +138,7 @@ def path_of(template: str) -> str:
     return template
 
 
-# A refusal of HEAD has no body to look at.
+# A refusal of HEAD has no body to check.
 GUARDED = sorted(route for route, rule in RULES.items() if not rule.public and route[0] != "HEAD")
 
 
@@ -229,7 +229,7 @@ def test_the_error_for_a_malformed_id_describes_the_form_in_words(steward: Serve
 
 
 @for_each("workload_id", (".", "..", "...."))
-def test_a_workload_id_of_dots_alone_is_refused_since_it_has_no_path(steward: Served, workload_id: str) -> None:
+def test_a_workload_id_of_dots_alone_is_refused_because_no_url_can_name_it(steward: Served, workload_id: str) -> None:
     table = {"workload_id": workload_id, "table": "sales.orders"}
     producer = steward.headers(Role.PRODUCER)
     for path, body in (("/v1/workloads", table), ("/v1/publications", table | {"branch": "etl"})):
@@ -244,7 +244,7 @@ def test_a_workload_id_of_dots_alone_is_refused_since_it_has_no_path(steward: Se
     assert caught.value.reason == "document_value_invalid"
 
 
-def test_a_namespace_or_table_of_dots_alone_is_refused_since_it_has_no_path(steward: Served) -> None:
+def test_a_namespace_or_table_of_dots_alone_is_refused_because_no_url_can_name_it(steward: Served) -> None:
     operator = steward.headers(Role.OPERATOR)
     place = "/catalog/v1/namespaces"
     schema = {"type": "struct", "fields": []}
@@ -255,7 +255,7 @@ def test_a_namespace_or_table_of_dots_alone_is_refused_since_it_has_no_path(stew
 
 
 def refusal_of_catalog(response: httpx.Response) -> int:
-    """The status of a refused name in an answer of the catalog."""
+    """The status of a response in which the catalog refuses a name."""
     assert "name_invalid" in response.text, response.text
     return response.status_code
 
@@ -313,7 +313,7 @@ def test_a_body_of_another_type_is_refused(steward: Served, operator: dict[str, 
     assert refusal(response) == (415, "content_type_wrong")
 
 
-def test_a_body_where_none_is_expected_is_refused(steward: Served, operator: dict[str, str]) -> None:
+def test_a_body_of_a_get_request_is_refused(steward: Served, operator: dict[str, str]) -> None:
     response = steward.http.request("GET", "/v1/identity", content=b"x", headers=operator)
     assert refusal(response) == (400, "body_unexpected")
 
@@ -323,26 +323,26 @@ def test_a_body_where_none_is_expected_is_refused(steward: Served, operator: dic
 def test_a_route_without_a_body_does_not_wait_for_one_that_was_announced(
     steward: Served, path: str, length: dict[str, str]
 ) -> None:
-    with RawConnection(steward.server.port) as rude:
+    with RawConnection(steward.server.port) as raw:
         begun = time.monotonic()
-        rude.send(head("GET", path, **length))
-        status, error = rude.answer()
+        raw.send(head("GET", path, **length))
+        status, error = raw.answer()
     assert (status, error["reason"]) == (400, "body_unexpected")
     assert time.monotonic() - begun < 8
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/catalog/v1/oauth/tokens", "/v1/nothing"])
 def test_two_lengths_of_one_body_are_refused_and_the_connection_ends(steward: Served, path: str) -> None:
-    with RawConnection(steward.server.port) as rude:
+    with RawConnection(steward.server.port) as raw:
         both = head("POST", path, content_length="4", transfer_encoding="chunked")
-        rude.send(both + b"0\r\n\r\n" + head("GET", "/healthz", connection="close"))
-        answer = rude.read()
+        raw.send(both + b"0\r\n\r\n" + head("GET", "/healthz", connection="close"))
+        answer = raw.read()
     assert answer.startswith(b"HTTP/1.1 400")
     assert b"content-length or transfer-encoding" in answer
     assert answer.count(b"HTTP/1.1 ") == 1
 
 
-def test_a_body_is_refused_by_a_post_route_that_takes_none(steward: Served) -> None:
+def test_a_post_route_that_takes_no_body_refuses_a_body(steward: Served) -> None:
     headers = steward.headers(Role.PRODUCER)
     path = path_of("/v1/attempts/{attempt_id}/staged")
     assert refusal(steward.http.post(path, json={"a": 1}, headers=headers)) == (400, "body_unexpected")
@@ -350,23 +350,23 @@ def test_a_body_is_refused_by_a_post_route_that_takes_none(steward: Served) -> N
 
 @pytest.mark.parametrize("noise", [b"\x16\x03\x01\x02\x00\x01\x00\r\n\r\n", b"GET\r\n\r\n", b"GET / HTTP/x\r\n\r\n"])
 def test_bytes_that_are_no_http_get_the_error_envelope_too(steward: Served, noise: bytes) -> None:
-    with RawConnection(steward.server.port) as rude:
-        rude.send(noise)
-        status, error = rude.answer()
+    with RawConnection(steward.server.port) as raw:
+        raw.send(noise)
+        status, error = raw.answer()
     assert (status, error["reason"]) == (400, "http_malformed")
 
 
 def test_a_header_that_is_too_long_is_refused(steward: Served) -> None:
-    with RawConnection(steward.server.port) as rude:
-        rude.send(b"GET / HTTP/1.1\r\nx: " + b"x" * 100_000)
-        status, error = rude.answer()
+    with RawConnection(steward.server.port) as raw:
+        raw.send(b"GET / HTTP/1.1\r\nx: " + b"x" * 100_000)
+        status, error = raw.answer()
     assert (status, error["reason"]) == (400, "http_malformed")
 
 
 def test_a_refusal_before_the_end_of_the_body_reaches_the_caller(steward: Served) -> None:
-    with RawConnection(steward.server.port) as rude:
-        rude.send(head("POST", "/v1/epochs", content_length="900000") + b"x" * 500_000)
-        status, error = rude.answer()
+    with RawConnection(steward.server.port) as raw:
+        raw.send(head("POST", "/v1/epochs", content_length="900000") + b"x" * 500_000)
+        status, error = raw.answer()
     assert (status, error["reason"]) == (401, "token_missing")
 
 
@@ -383,7 +383,7 @@ def headers_by_role(steward: Served) -> dict[Role, dict[str, str]]:
 
 @pytest.fixture(scope="module")
 def attempt_headers(steward: Served) -> dict[str, str]:
-    """The headers with a token for one attempt, the one of `path_of`."""
+    """The headers with a token for the attempt that `path_of` names."""
     core = steward.stand.verifying("access")
     grant = steward.stand.grant(Role.PRODUCER, "sales", "job")
     token, _ = attempt_token(steward.stand.notary.access, grant, core.attempt.attempt_id)

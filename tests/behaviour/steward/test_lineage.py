@@ -1,4 +1,4 @@
-"""OpenLineage events of workloads, as the library's own classes write them, sent by its own transports."""
+"""OpenLineage events of workloads. The library's classes write them, and the library's transports send them."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ BY_DAY = "chunking:\n  by: partition\n  columns: [day]"
 
 
 @pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+def shorten_polling(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(delivery, "POLL_SECONDS", 0.05)
 
 
-def sending(folder: Path, transport: dict[str, Any]) -> Callable[[StewardConfig], StewardConfig]:
-    """A configuration whose events go to this transport of the library."""
+def send_to(folder: Path, transport: dict[str, Any]) -> Callable[[StewardConfig], StewardConfig]:
+    """Return a change of the configuration: events go to this transport of the library."""
     path = folder / "openlineage.yml"
     write_transport(path, transport)
     return lambda config: replace(config, lineage=LineageConfig(path, None))
@@ -58,13 +58,13 @@ def write_transport(path: Path, transport: dict[str, Any]) -> None:
 
 @dataclass
 class Lineage:
-    """A Steward whose events are appended to a file."""
+    """A Steward, and the file to which it appends its events."""
 
     line: Line
     file: Path
 
     def events(self) -> list[dict[str, Any]]:
-        """Every event that is due, in the order in which they happened."""
+        """Wait until all events are delivered. Returns them in the order of delivery."""
         [watch] = self.line.notary.watches
         watch.look()
         assert eventually(lambda: self._pending() is None)
@@ -82,7 +82,7 @@ class Lineage:
 @pytest.fixture
 def lineage(tmp_path: Path) -> Iterator[Lineage]:
     file = tmp_path / "events"
-    changed = sending(tmp_path, {"type": "file", "log_file_path": str(file), "append": True})
+    changed = send_to(tmp_path, {"type": "file", "log_file_path": str(file), "append": True})
     with line_at(tmp_path, changed=changed) as line:
         yield Lineage(line, file)
 
@@ -100,7 +100,7 @@ def run(line: Line, client: StewardClient, rows: list[Row], workload_id: str = "
     return attempt.attempt_id
 
 
-def facet(event: dict[str, Any]) -> dict[str, Any]:
+def get_facet(event: dict[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = event["run"]["facets"]["pvdm_publication"]
     return found
 
@@ -122,18 +122,18 @@ def test_a_workload_is_reported_with_its_row_counts_proofs_and_receipts(lineage:
     assert (start["eventType"], complete["eventType"]) == ("START", "COMPLETE")
     assert UUID(start["run"]["runId"]) == UUID(complete["run"]["runId"])
     assert start["job"] == complete["job"] == {"namespace": "lake", "name": "sales.orders", "facets": {}}
-    assert facet(start)["proofIds"] == facet(start)["receiptIds"] == []
-    assert facet(complete)["verdict"] == "PASS"
-    assert {each.proof_id for each in published} <= set(facet(complete)["proofIds"])
-    assert {str(each.snapshot_id) for each in published} <= set(facet(complete)["snapshotIds"])
-    assert len(facet(complete)["receiptIds"]) == len(facet(complete)["snapshotIds"])
+    assert get_facet(start)["proofIds"] == get_facet(start)["receiptIds"] == []
+    assert get_facet(complete)["verdict"] == "PASS"
+    assert {each.proof_id for each in published} <= set(get_facet(complete)["proofIds"])
+    assert {str(each.snapshot_id) for each in published} <= set(get_facet(complete)["snapshotIds"])
+    assert len(get_facet(complete)["receiptIds"]) == len(get_facet(complete)["snapshotIds"])
     [target] = complete["outputs"]
     assert target["name"] == "sales.orders"
     assert target["outputFacets"]["outputStatistics"]["rowCount"] == len(ROWS)
     [source] = complete["inputs"]
     head = line.scene.table_state("orders", ("raw",)).metadata.current_snapshot_id
     assert (source["name"], source["facets"]["version"]["datasetVersion"]) == ("raw.orders", str(head))
-    assert "2026-11-1" not in json.dumps([facet(complete), complete["outputs"], complete["inputs"]])
+    assert "2026-11-1" not in json.dumps([get_facet(complete), complete["outputs"], complete["inputs"]])
 
 
 def test_a_fail_and_its_repair_are_steps_of_the_same_run(lineage: Lineage) -> None:
@@ -147,12 +147,12 @@ def test_a_fail_and_its_repair_are_steps_of_the_same_run(lineage: Lineage) -> No
     assert [each["eventType"] for each in by_time] == ["START", "FAIL", "COMPLETE"]
     assert len({each["run"]["runId"] for each in found}) == 1
     fail = by_time[1]
-    assert (facet(fail)["verdict"], facet(fail)["proofIds"]) == ("FAIL", [failed.proof_id])
+    assert (get_facet(fail)["verdict"], get_facet(fail)["proofIds"]) == ("FAIL", [failed.proof_id])
     assert fail["run"]["facets"]["errorMessage"]["message"] == "verification_failed: missing"
     assert fail["outputs"][0]["outputFacets"] == {}
 
 
-def test_an_abandoned_workload_is_aborted(lineage: Lineage) -> None:
+def test_an_abandoned_workload_has_an_abort_event(lineage: Lineage) -> None:
     lineage.line.protect()
     with lineage.line.client() as client, lineage.line.client(Role.OPERATOR) as operator:
         client.open_workload("run-1", "sales.orders", {})
@@ -177,12 +177,12 @@ def test_the_run_of_a_workload_has_the_same_id_at_every_steward_of_this_name() -
 
 
 def test_the_events_are_valid_for_the_library(lineage: Lineage) -> None:
-    """The library's classes check ids, times and URIs when they are built, and write the same event again."""
+    """An object of the library's classes checks ids, times and URIs, and writes the same event again."""
     lineage.line.protect()
     with lineage.line.client() as client:
         run(lineage.line, client, list(ROWS))
     for event in lineage.events():
-        run_facets: dict[str, RunFacet] = {"pvdm_publication": rebuild(facet(event))}
+        run_facets: dict[str, RunFacet] = {"pvdm_publication": rebuild(get_facet(event))}
         again = event_v2.RunEvent(
             eventType=event_v2.RunState[event["eventType"]],
             eventTime=event["eventTime"],
@@ -224,22 +224,22 @@ def test_an_event_that_the_http_transport_cannot_deliver_is_sent_again(tmp_path:
     url = hook.url.removesuffix("/alerts")
     transport = {"type": "http", "url": url, "endpoint": "lineage", "timeout": 5, "retry": {"total": 0}}
     hook.statuses += [404]
-    with line_at(tmp_path, changed=sending(tmp_path, transport)) as line:
+    with line_at(tmp_path, changed=send_to(tmp_path, transport)) as line:
         line.protect()
         with line.client() as client:
             client.open_workload("run-1", "sales.orders", {})
         [watch] = line.notary.watches
         watch.look()
         assert eventually(lambda: len(hook.received) == 1)
-        assert eventually(lambda: problem_of(line) == "the OpenLineage transport failed: HTTPError")
+        assert eventually(lambda: find_problem(line) == "the OpenLineage transport failed: HTTPError")
         line.served.stand.time.pass_by(5_000_000)
         assert eventually(lambda: len(hook.received) == 2)
-        assert eventually(lambda: problem_of(line) is None)
+        assert eventually(lambda: find_problem(line) is None)
     assert [each.json()["eventType"] for each in hook.received] == ["START", "START"]
 
 
 @for_each("status", (302, 304, 404))
-def test_the_http_transport_accepts_only_a_success_of_the_request_itself(
+def test_the_http_transport_uses_no_proxy_and_accepts_only_a_2xx_response(
     tmp_path: Path, hook: Webhook, monkeypatch: pytest.MonkeyPatch, status: int
 ) -> None:
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
@@ -290,14 +290,14 @@ def open_transport(folder: Path, settings: dict[str, Any]) -> Transport:
     return openlineage._open_transport(LineageConfig(folder / "openlineage.yml", None))
 
 
-def problem_of(line: Line) -> str | None:
+def find_problem(line: Line) -> str | None:
     with line.notary.ledger.read() as unit:
         found = outbox.find_pending(unit, Channel.LINEAGE)
         return None if found is None else found.problem
 
 
 @for_each("text", ("transport: 5", "- a", "{", "type: http"))
-def test_a_wrong_file_is_refused(tmp_path: Path, text: str) -> None:
+def test_an_invalid_transport_file_is_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "openlineage.yml"
     path.write_text(text)
     path.chmod(0o600)
@@ -307,7 +307,7 @@ def test_a_wrong_file_is_refused(tmp_path: Path, text: str) -> None:
 
 
 def test_a_transport_that_the_library_does_not_know_is_refused(tmp_path: Path) -> None:
-    config = sending(tmp_path, {"type": "pigeon"})
+    config = send_to(tmp_path, {"type": "pigeon"})
     with pytest.raises(PvdmError) as caught, line_at(tmp_path, changed=config):
         pass
     assert caught.value.code == Code.CONFIG_INVALID
@@ -318,7 +318,7 @@ def test_a_steward_without_the_library_does_not_start_with_lineage(
 ) -> None:
     monkeypatch.delitem(sys.modules, "pvdm.steward.delivery.openlineage")
     monkeypatch.setitem(sys.modules, "openlineage.client", None)
-    with pytest.raises(PvdmError) as caught, line_at(tmp_path, changed=sending(tmp_path, {"type": "console"})):
+    with pytest.raises(PvdmError) as caught, line_at(tmp_path, changed=send_to(tmp_path, {"type": "console"})):
         pass
     assert caught.value.reason == "lineage_not_installed"
 
@@ -378,7 +378,7 @@ def test_a_step_without_a_place_is_stored_later_although_newer_workloads_were_re
     line = lineage.line
     line.protect()
     line.notary.deliveries[Channel.LINEAGE].stop(10)
-    monkeypatch.setattr(outbox, "OUTBOX_PENDING_MAX", 2)  # of which one domain gets one place
+    monkeypatch.setattr(outbox, "OUTBOX_PENDING_MAX", 2)  # one domain gets one of the places
     [watch] = line.notary.watches
     with line.client() as client:
         for number in range(4):

@@ -19,7 +19,7 @@ from tests.support.steward.log_lines import LogLines, collected_lines
 from tests.support.steward.pipeline import Line, line_at
 from tools.proof_kit import SECOND
 
-PROMPTLY = 30.0
+WAIT_SECONDS = 30.0
 YEAR = 365 * 86_400 * SECOND
 
 
@@ -39,7 +39,7 @@ def line(lines: LogLines) -> Iterator[Line]:
 
 
 def wait_until(done: Callable[[], bool]) -> None:
-    ends = time.monotonic() + PROMPTLY
+    ends = time.monotonic() + WAIT_SECONDS
     while not done():
         assert time.monotonic() < ends
         time.sleep(0.02)
@@ -102,7 +102,7 @@ def test_an_unexpected_error_ends_no_repeated_work_and_is_logged(
     ]
 
 
-def test_a_start_with_a_clock_that_jumped_is_an_error_in_the_log(tmp_path: Path, lines: LogLines) -> None:
+def test_a_jumped_clock_at_the_start_is_logged_as_an_error(tmp_path: Path, lines: LogLines) -> None:
     with served(tmp_path) as steward:
         steward.stand.time.jump(YEAR)
         app._warn_of_clock(steward.stand.notary)

@@ -30,7 +30,7 @@ from pvdm.steward.delivery.watch import Watch
 from pvdm.steward.notary import Notary
 from pvdm.steward.work.opened import contract_of
 from pvdm.steward.work.queries import JobStatus
-from tests.behaviour.steward.test_alerts import add, alerting, command, fail, write_secret
+from tests.behaviour.steward.test_alerts import add_alert, alert_webhook, command, fail, write_secret
 from tests.support import fault
 from tests.support.for_each import for_each
 from tests.support.servers.webhook import Webhook, webhook
@@ -49,7 +49,7 @@ def hook() -> Iterator[Webhook]:
 @pytest.fixture
 def line(tmp_path: Path, hook: Webhook) -> Iterator[Line]:
     """A Steward with alerts that delivers nothing."""
-    with line_at(tmp_path, changed=alerting(tmp_path, hook)) as made:
+    with line_at(tmp_path, changed=alert_webhook(tmp_path, hook)) as made:
         made.protect(contract())
         made.notary.deliveries[Channel.ALERTS].stop(10)
         yield made
@@ -57,13 +57,13 @@ def line(tmp_path: Path, hook: Webhook) -> Iterator[Line]:
 
 @pytest.fixture
 def steward(tmp_path: Path, hook: Webhook) -> Iterator[Served]:
-    with served(tmp_path, changed=alerting(tmp_path, hook)) as made:
+    with served(tmp_path, changed=alert_webhook(tmp_path, hook)) as made:
         made.stand.notary.deliveries[Channel.ALERTS].stop(10)
         yield made
 
 
-def waiting(notary: Notary) -> list[tuple[str, str]]:
-    """Kind and domain of each event that is not delivered."""
+def list_due(notary: Notary) -> list[tuple[str, str]]:
+    """Kind and domain of each event that is due for delivery."""
     with notary.ledger.read() as unit:
         due = outbox.list_due(unit, Channel.ALERTS, notary.clock.now_micros())
         bodies = [json.loads(each.body) for each in due]
@@ -78,7 +78,7 @@ def let_deadlines_pass(line: Line, count: int) -> None:
 
 
 def count_writes(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """A list that gets an element for each writing transaction from now on."""
+    """Return a list that gets one element for each later write transaction."""
     real, writes = Ledger.transact, list[int]()
 
     def transact(self: Ledger, work: Callable[[Unit], object], *, at_micros: int) -> object:
@@ -89,17 +89,15 @@ def count_writes(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return writes
 
 
-def test_a_flood_of_passed_deadlines_leaves_the_places_of_a_fail_free(
-    line: Line, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_flood_of_passed_deadlines_leaves_places_for_a_fail(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(outbox, "OUTBOX_PENDING_MAX", 10)
     monkeypatch.setattr(deadlines, "PASSED_PAGE_MAX_ROWS", 4)
     let_deadlines_pass(line, 12)
     [watch] = line.notary.watches
     watch.look()
-    assert waiting(line.notary) == [("deadline_passed", "sales")] * 5
+    assert list_due(line.notary) == [("deadline_passed", "sales")] * 5
     fail(line)
-    assert waiting(line.notary).count(("verdict_fail", "sales")) == 1
+    assert list_due(line.notary).count(("verdict_fail", "sales")) == 1
 
 
 def test_a_look_that_finds_nothing_new_writes_nothing_and_a_full_outbox_costs_one_transaction(
@@ -129,7 +127,7 @@ def test_many_alerts_are_added_in_several_transactions(line: Line, monkeypatch: 
     [watch] = line.notary.watches
     watch.look()
     assert len(writes) == 3
-    assert waiting(line.notary) == [("deadline_passed", "sales")] * 12
+    assert list_due(line.notary) == [("deadline_passed", "sales")] * 12
 
 
 def test_a_workload_whose_contract_is_missing_does_not_stop_the_other_alerts(
@@ -147,7 +145,7 @@ def test_a_workload_whose_contract_is_missing_does_not_stop_the_other_alerts(
     monkeypatch.setattr("pvdm.steward.work.notices.contract_of", read_contract)
     [watch] = line.notary.watches
     watch.look()
-    assert waiting(line.notary) == [("deadline_passed", "sales")] * 3
+    assert list_due(line.notary) == [("deadline_passed", "sales")] * 3
 
 
 def test_an_unexpected_error_of_one_kind_of_alert_does_not_stop_the_other_kinds(line: Line) -> None:
@@ -158,10 +156,10 @@ def test_an_unexpected_error_of_one_kind_of_alert_does_not_stop_the_other_kinds(
     [watch] = line.notary.watches
     assert isinstance(watch, Watch)
     replace(watch, list_jobs=list_jobs).look()
-    assert waiting(line.notary) == [("deadline_passed", "sales")]
+    assert list_due(line.notary) == [("deadline_passed", "sales")]
 
 
-def test_a_domain_finds_places_that_any_number_of_other_domains_leave(
+def test_each_domain_gets_half_of_the_places_that_other_domains_leave(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(outbox, "OUTBOX_PENDING_MAX", 64)
@@ -176,6 +174,8 @@ def test_a_domain_finds_places_that_any_number_of_other_domains_leave(
             ):
                 number += 1
             stored[domain] = number
+            # An event that is stored needs no place.
+            assert outbox.add(unit, Channel.ALERTS, "late", event_id_of(Channel.ALERTS, domain, "0"), {}, domain=domain)
         assert outbox.add(unit, Channel.ALERTS, "fail", event_id_of(Channel.ALERTS, "fail", ""), {}, domain="a")
         return stored
 
@@ -192,8 +192,31 @@ def test_an_event_does_not_wait_for_earlier_events_of_other_kinds_and_domains(le
     assert order == [0, 3, 4, 1, 5, 2]
 
 
-def failing_for(event_key: str, sent: list[str], error: Exception) -> delivery.Send:
-    """A function that notes the sent events, and raises `error` for the audit finding with this key."""
+def test_tries_that_the_receiver_refused_do_not_count_for_an_event_that_cannot_be_built(
+    tmp_path: Path, hook: Webhook
+) -> None:
+    """After a long outage of the receiver, one failure to build an event sets nothing aside."""
+    errors: list[Exception] = [delivery.DeliveryError("no answer")] * (delivery.UNBUILT_TRIES_MAX - 1)
+    errors.append(KeyError("step"))
+
+    def send(_: OutboxEvent) -> None:
+        if errors:
+            raise errors.pop(0)
+
+    with served(tmp_path, changed=alert_webhook(tmp_path, hook)) as steward:
+        notary = steward.stand.notary
+        notary.deliveries[Channel.ALERTS].stop(10)
+        sender = Delivery(notary.ledger, notary.clock, Channel.ALERTS, send)
+        add_alert(notary, "one")
+        delivered = []
+        while errors:
+            delivered.append(sender.deliver_due())
+            steward.stand.time.pass_by(delivery.DELIVERY_RETRY_MAX_SECONDS * SECOND)
+        assert (set(delivered), sender.deliver_due()) == ({0}, 1)
+
+
+def make_failing_send(event_key: str, sent: list[str], error: Exception) -> delivery.Send:
+    """Return a `send` that records each event, but raises `error` for the audit finding with this key."""
 
     def send(event: OutboxEvent) -> None:
         if event.event_id == event_id_of(Channel.ALERTS, "audit_finding", event_key):
@@ -215,12 +238,12 @@ def test_an_event_that_cannot_be_built_is_set_aside_and_the_others_are_sent(
 ) -> None:
     folder = tmp_path / shown
     folder.mkdir()
-    with served(folder, changed=alerting(folder, hook)) as steward:
+    with served(folder, changed=alert_webhook(folder, hook)) as steward:
         notary, sent = steward.stand.notary, list[str]()
         notary.deliveries[Channel.ALERTS].stop(10)
-        sender = Delivery(notary.ledger, notary.clock, Channel.ALERTS, failing_for("bad", sent, error))
+        sender = Delivery(notary.ledger, notary.clock, Channel.ALERTS, make_failing_send("bad", sent, error))
         for key in ("bad", "one", "two"):
-            add(notary, key)
+            add_alert(notary, key)
         assert sender.deliver_due() == 2
         headers = steward.headers(Role.AUDITOR)
         [view] = steward.http.get("/v1/steward", headers=headers).json()["outbox"]
@@ -236,11 +259,11 @@ def test_an_event_that_cannot_be_built_is_set_aside_and_the_others_are_sent(
         assert steward.http.get("/v1/steward", headers=steward.headers(Role.AUDITOR)).json()["outbox"] == []
 
 
-def test_a_ledger_that_is_not_available_is_no_problem_of_the_event(steward: Served) -> None:
+def test_if_the_ledger_is_unavailable_the_event_gets_no_problem(steward: Served) -> None:
     notary = steward.stand.notary
-    add(notary, "one")
+    add_alert(notary, "one")
     unavailable = Code.LEDGER_UNAVAILABLE()
-    sender = Delivery(notary.ledger, notary.clock, Channel.ALERTS, failing_for("one", [], unavailable))
+    sender = Delivery(notary.ledger, notary.clock, Channel.ALERTS, make_failing_send("one", [], unavailable))
     with pytest.raises(type(unavailable)):
         sender.deliver_due()
     with notary.ledger.read() as unit:
@@ -260,7 +283,7 @@ def test_an_event_is_sent_once_while_the_ledger_can_be_read_but_not_written(stew
     for error in (None, DeliveryError("refused"), KeyError("step")):
         sent.clear()
         for number in range(2):
-            add(notary, f"{error!r} {number}")
+            add_alert(notary, f"{error!r} {number}")
         with fault.armed("ledger.before_commit", fault.Raise(Code.LEDGER_UNAVAILABLE())):
             for _ in range(3):
                 with pytest.raises(UnavailableError):
@@ -268,20 +291,20 @@ def test_an_event_is_sent_once_while_the_ledger_can_be_read_but_not_written(stew
                 assert len(sent) == 1
         assert sender.deliver_due() == (2 if error is None else 0)
         assert len(sent) == len(set(sent)) == 2
-        assert waiting(notary) == []  # delivered, or due later
+        assert list_due(notary) == []  # delivered, or due later
 
 
 def test_the_pauses_grow_while_the_ledger_fails(steward: Served) -> None:
     notary, pauses = steward.stand.notary, list[float]()
 
-    class Stopping(threading.Event):
+    class PauseRecorder(threading.Event):
         def wait(self, timeout: float | None = None) -> bool:
             pauses.append(timeout or 0.0)
             return len(pauses) == 9
 
-    add(notary, "one")
-    sender = Delivery(notary.ledger, notary.clock, Channel.ALERTS, failing_for("two", [], KeyError()))
-    sender._stopping = Stopping()
+    add_alert(notary, "one")
+    sender = Delivery(notary.ledger, notary.clock, Channel.ALERTS, make_failing_send("two", [], KeyError()))
+    sender._stopping = PauseRecorder()
     with fault.armed("ledger.before_commit", fault.Raise(Code.LEDGER_UNAVAILABLE())):
         sender._work()
     assert pauses == [2, 4, 8, 16, 32, 64, 64, 64, 64]
@@ -308,7 +331,7 @@ def test_a_webhook_that_sends_its_answer_slowly_holds_the_delivery_no_longer_tha
         url = f"http://127.0.0.1:{listener.getsockname()[1]}/"
         send = open_alert_sender(WebhookAlerts(url, write_secret(tmp_path), 1, job_stuck_seconds=900))
         begun = time.monotonic()
-        with pytest.raises(DeliveryError, match="the webhook did not answer within 1 seconds"):
+        with pytest.raises(DeliveryError, match="the webhook did not answer within 1 second"):
             send(OutboxEvent("e", Channel.ALERTS, b"{}", 0, 0))
         assert time.monotonic() - begun < 5
         ended.set()
@@ -316,14 +339,12 @@ def test_a_webhook_that_sends_its_answer_slowly_holds_the_delivery_no_longer_tha
 
 
 @pytest.mark.filterwarnings("ignore:subprocess .* is still running:ResourceWarning")
-def test_trouble_of_the_stewards_own_host_is_no_fault_of_the_event(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_error_of_the_stewards_own_host_is_a_delivery_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     event = OutboxEvent("e", Channel.ALERTS, b"{}", 0, 0)
     ended = list[int]()
 
     def refuse(group: int, _: int) -> None:
-        """The command runs as another user."""
+        """Refuse the signal, as if the command ran as another user."""
         ended.append(group)
         raise PermissionError
 
@@ -332,7 +353,7 @@ def test_trouble_of_the_stewards_own_host_is_no_fault_of_the_event(
 
     with monkeypatch.context() as patched:
         patched.setattr("os.killpg", refuse)
-        with pytest.raises(DeliveryError, match="did not end within 1 seconds"):
+        with pytest.raises(DeliveryError, match="did not end within 1 second"):
             open_alert_sender(command("-c", "import time; time.sleep(60)", timeout_seconds=1))(event)
     os.killpg(ended[0], signal.SIGKILL)
     send = open_alert_sender(WebhookAlerts("http://127.0.0.1:99999/", write_secret(tmp_path), 10, 900))
@@ -358,7 +379,7 @@ def test_a_name_lookup_that_hangs_holds_the_delivery_no_longer_than_the_timeout(
 
     monkeypatch.setattr(socket, "getaddrinfo", hang)
     begun = time.monotonic()
-    with pytest.raises(DeliveryError, match="the webhook did not answer within 1 seconds"):
+    with pytest.raises(DeliveryError, match="the webhook did not answer within 1 second"):
         send(event)
     assert time.monotonic() - begun < 5
     ended.set()

@@ -52,7 +52,7 @@ def publish(steward: RestorableSteward, workload_id: str, day: int) -> None:
 
 
 def publish_gap(steward: RestorableSteward, kind: str) -> str:
-    """Publish days 2 to 6, so that day 3 has no receipt: by a crash, or by a missing envelope. Returns its snapshot."""
+    """Publish days 2 to 6. A crash or a lost envelope leaves day 3 without a receipt. Returns the snapshot of day 3."""
     publish(steward, "two", 2)
     if kind == "crash":
         snapshot = publish_without_receipt(steward, "three", 3)
@@ -123,8 +123,8 @@ def test_a_publication_whose_receipt_is_lost_does_not_stop_other_work_after_a_re
     finally:
         notary.stop_work()
     with notary.ledger.read() as unit:
-        receipts.require_receipts(unit, table_uuid, {lost})  # it may expire, and its lineage event may be sent
-    with pytest.raises(StateUnknownError) as caught:  # asked for, it says so
+        receipts.require_receipts(unit, table_uuid, {lost})  # does not raise: the snapshot may expire
+    with pytest.raises(StateUnknownError) as caught:  # only a call for this publication raises
         steward.house.publishing().publish("three", [attempt.attempt_id])
     assert caught.value.reason == "receipt_not_signed"
     assert not steward.audit().holds
@@ -145,7 +145,7 @@ def test_a_publication_without_proof_and_receipt_is_lost_with_all_later_ones(ste
 
 @pytest.mark.parametrize("steward", ["1"], indirect=True)
 def test_a_snapshot_whose_workload_is_unknown_stops_the_restore_and_blocks_claims(steward: RestorableSteward) -> None:
-    """A publication without rows leaves no file by which its workload could be found."""
+    """The publication has no rows, so its workload cannot be found by its files."""
     steward.house.open("three")
     attempt = steward.house.proved("three", [], opened=False)
     publish_day(steward.house, attempt, 3)
@@ -154,8 +154,8 @@ def test_a_snapshot_whose_workload_is_unknown_stops_the_restore_and_blocks_claim
     for number, workload_id in ((4, "four"), (5, "five"), (6, "six")):
         publish(steward, workload_id, number)
     steward.recovery.lose_the_database()
-    order = replace(steward.recovery.order, accept_missing=True)
-    error = restore.refused(lambda: steward.recovery.restore(order), "restore_publications_lost")
+    request = replace(steward.recovery.order, accept_missing=True)
+    error = restore.refused(lambda: steward.recovery.restore(request), "restore_publications_lost")
     assert f"snapshot {snapshot} of unknown (restore_receipt_missing)" in str(error.got)
     done = steward.lose_and_restore(accept_missing=True, accept_lost=True)
     assert steward.house.rows() == [11, 14, 15, 16]
@@ -166,7 +166,7 @@ def test_a_snapshot_whose_workload_is_unknown_stops_the_restore_and_blocks_claim
     with steward.house.notary.ledger.read() as unit:
         restores.require_no_lost_claim(unit, target=table_uuid)
     steward.house.stand.time.pass_by(SECOND)
-    # A later restore cannot tell whether the release was about this unknown snapshot, so it does not apply it.
+    # A later restore cannot tell whether the release was about this unknown snapshot, so it does not apply the release.
     again = steward.lose_and_restore(accept_missing=True, accept_lost=True)
     assert [each.workload_id for each in again.blocked] == ["six"]
     require_claims_blocked(steward, table_uuid)

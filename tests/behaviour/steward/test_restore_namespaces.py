@@ -1,4 +1,4 @@
-"""Tables whose namespace was made after the backup: the log has no namespaces, so an operator makes it again."""
+"""Tables whose namespace was made after the backup. The log has no namespaces, so an operator makes it again."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["steward"]
 
 
 def lose_with_namespace(steward: RestorableSteward) -> None:
-    """Replace the ledger by its backup, and take the namespace `sales` out of it."""
+    """Replace the ledger by its backup, in which the namespace `sales` then gets the name `sold`."""
     steward.recovery.lose_the_database()
     with closing(sqlite3.connect(steward.recovery.ledger)) as connection, connection:
         connection.execute("DROP TRIGGER namespaces_fixed")
@@ -50,7 +50,7 @@ def test_the_hint_asks_for_files_only_if_a_lost_publication_lacks_them(steward: 
 
 
 def lose_and_restore(steward: RestorableSteward) -> LostPublication:
-    """Lose the database, and restore it without the namespace `sales`; returns what is lost of `sales.later`."""
+    """Lose the database, and restore it without the namespace `sales`. Returns the publication that is lost."""
     lose_with_namespace(steward)
     (named,) = steward.recovery.restore(replace(steward.recovery.order, accept_lost=True)).lost_publications
     steward.recovery.start()

@@ -1,4 +1,4 @@
-"""Requests for a workload of which a restore found only the receipt are refused with what it published."""
+"""After a restore, requests for a workload that was published after the backup are refused as `workload_spent`."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_a_spent_workload_is_refused_with_table_and_snapshot(
     assert "The ledger does not know whether chunks are missing: compare" in str(error.hint)
 
 
-def test_a_spent_workload_is_reported_even_if_its_branch_is_gone(steward: RestorableSteward) -> None:
+def test_adopting_a_missing_branch_for_a_spent_workload_is_refused_as_spent(steward: RestorableSteward) -> None:
     steward.recovery.back_up()
     steward.publish("one", 5)
     steward.lose_and_restore()
@@ -46,7 +46,7 @@ def test_a_spent_workload_is_reported_even_if_its_branch_is_gone(steward: Restor
     refused(lambda: workloads.adopt(grant, "one", "sales.orders", "gone", {}), "workload_spent")
 
 
-def test_another_domain_does_not_see_a_spent_workload(steward: RestorableSteward) -> None:
+def test_a_request_of_another_domain_for_a_spent_workload_is_refused(steward: RestorableSteward) -> None:
     steward.recovery.back_up()
     steward.publish("one", 5)
     steward.lose_and_restore()
@@ -65,10 +65,10 @@ def open_again(steward: RestorableSteward, grant: Grant) -> object:
 
 
 @pytest.mark.parametrize("call", [get_status, abandon, open_again])
-def test_an_open_workload_of_the_backup_that_was_published_later_is_reported_as_published(
+def test_an_open_workload_of_the_backup_that_was_published_later_is_refused_as_spent(
     steward: RestorableSteward, call: Callable[[RestorableSteward, Grant], object]
 ) -> None:
-    """The backup lacks the attempt, as if it was made by a repair."""
+    """The backup has the open workload, but not its attempt, which is opened after the backup."""
     steward.house.open("one")
     steward.recovery.back_up()
     attempt, base = steward.house.attempt("one"), steward.head()
@@ -92,7 +92,7 @@ def test_an_open_workload_of_the_backup_that_was_not_published_is_abandoned(stew
 
 
 def publish_chunk(steward: RestorableSteward, workload_id: str, chunk_id: str, number: int) -> str:
-    """Publish a chunk of an open workload that claims the day 5; returns the snapshot."""
+    """Publish a chunk of an open workload, with a claim on day 5; returns the snapshot."""
     attempt, base = steward.house.attempt(workload_id, chunk_id), steward.head()
     files = steward.house.stage(attempt, [(number, 5, "Ulm")])
     publish_day(steward.house, steward.house.prove(attempt, files, base), 5)
@@ -128,7 +128,7 @@ def test_a_workload_that_was_published_whole_is_refused_without_a_way_to_publish
     assert "Every chunk is published: do not publish them under another workload id" in str(error.hint)
 
 
-def test_the_hint_for_a_workload_whose_claim_is_lost_names_the_release(
+def test_the_hint_for_a_spent_workload_names_the_release_until_its_lost_claim_is_released(
     steward: RestorableSteward, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     steward.recovery.back_up()
@@ -146,7 +146,7 @@ def test_the_hint_for_a_workload_whose_claim_is_lost_names_the_release(
     assert "the workload has no claim" in str(error.hint)
 
 
-def test_right_after_a_restore_the_missing_epoch_is_to_be_activated(steward: RestorableSteward) -> None:
+def test_while_no_epoch_is_active_after_a_restore_the_hint_names_the_new_epoch(steward: RestorableSteward) -> None:
     steward.recovery.back_up()
     steward.recovery.lose_the_database()
     done = steward.recovery.restore()

@@ -1,4 +1,4 @@
-"""Retention: files in quarantine are removed by the Steward after the configured days, unless they may be published."""
+"""The Steward removes files from quarantine after the configured days, unless break-glass may still publish them."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ DAYS = 30
 
 @pytest.fixture
 def line(tmp_path: Path) -> Iterator[Line]:
-    kept = RetentionConfig(quarantine_days=DAYS)
-    with line_at(tmp_path, changed=lambda config: replace(config, retention=kept)) as made:
+    retention = RetentionConfig(quarantine_days=DAYS)
+    with line_at(tmp_path, changed=lambda config: replace(config, retention=retention)) as made:
         made.protect()
         yield made
 
 
 def run(line: Line, client: StewardClient, workload_id: str, rows: int) -> str:
-    """Stage the first rows as the next attempt, wait until all jobs are done, and return the attempt's id."""
+    """Stage the first `rows` rows as the next attempt, wait for all jobs, and return the attempt's id."""
     client.open_workload(workload_id, "sales.orders", {})
     attempt = open_attempt(client, workload_id, "all", REASON)
     line.stage(client, attempt, ROWS[:rows])
@@ -47,14 +47,14 @@ def run(line: Line, client: StewardClient, workload_id: str, rows: int) -> str:
     return attempt.attempt_id
 
 
-def quarantined(line: Line, attempt_id: str) -> int:
-    """How many files of the attempt are in quarantine."""
+def count_quarantined(line: Line, attempt_id: str) -> int:
+    """Count the attempt's files in quarantine."""
     uuid = line.scene.table_state().row.table_uuid
     return len(line.notary.vault_sweep._vault.finished(uuid, VaultKind.QUARANTINE, attempt_id))
 
 
 def sweep_after(line: Line, days: int) -> int:
-    """Let so many days pass, and sweep as if no sweep had been made today."""
+    """Let the days pass, and sweep as if this is the first sweep today."""
     for _ in range(days):
         line.served.stand.time.pass_by(DAY)
     line.notary.quarantine_retention._swept_at = 0.0
@@ -66,11 +66,11 @@ def test_quarantined_files_of_a_published_chunk_are_removed_after_the_configured
         failed = run(line, client, "run-1", 2)
         run(line, client, "run-1", 4)
         proof_id = client.attempt(failed).proof_id
-    assert quarantined(line, failed) == 1
+    assert count_quarantined(line, failed) == 1
     assert sweep_after(line, DAYS - 1) == 0
-    assert quarantined(line, failed) == 1
+    assert count_quarantined(line, failed) == 1
     assert sweep_after(line, 1) == 1
-    assert quarantined(line, failed) == 0
+    assert count_quarantined(line, failed) == 0
     with line.notary.ledger.read() as unit:
         [removal] = [each for each in events.page(unit, about=failed) if each.subject == "quarantine_removals"][:1]
         assert proofs.get_envelope(unit, str(proof_id))
@@ -83,14 +83,14 @@ def test_quarantined_files_that_break_glass_may_still_publish_stay(line: Line) -
     with line.client() as client:
         failed = run(line, client, "run-1", 2)
         assert sweep_after(line, 3 * DAYS) == 0
-        assert quarantined(line, failed) == 1
+        assert count_quarantined(line, failed) == 1
     with line.client(Role.OPERATOR) as operator:
         operator.abandon_workload("run-1", "given up")
     assert sweep_after(line, 1) == 1
-    assert quarantined(line, failed) == 0
+    assert count_quarantined(line, failed) == 0
 
 
-def test_a_sweep_looks_at_the_quarantine_once_a_day(line: Line) -> None:
+def test_a_second_sweep_on_the_same_day_removes_nothing(line: Line) -> None:
     with line.client() as client:
         run(line, client, "run-1", 2)
         assert client.attempt(run(line, client, "run-1", 4)).state is AttemptState.COMMITTED
@@ -100,17 +100,17 @@ def test_a_sweep_looks_at_the_quarantine_once_a_day(line: Line) -> None:
     assert sweep_after(line, 0) == 1
 
 
-def test_tidying_removes_what_was_kept_for_long_enough(line: Line) -> None:
+def test_tidying_removes_quarantined_files_after_the_configured_days(line: Line) -> None:
     with line.client() as client:
         failed = run(line, client, "run-1", 2)
         run(line, client, "run-1", 4)
     for _ in range(DAYS + 1):
         line.served.stand.time.pass_by(DAY)
     line.notary.tidy()
-    assert quarantined(line, failed) == 0
+    assert count_quarantined(line, failed) == 0
 
 
-def test_files_of_an_attempt_that_failed_after_the_backup_of_a_restored_ledger_can_be_removed(tmp_path: Path) -> None:
+def test_files_of_an_attempt_that_failed_after_the_backup_are_removed_after_a_restore(tmp_path: Path) -> None:
     archive = tmp_path / "archive"
     with line_at(tmp_path, changed=lambda config: replace(config, archive=archive)) as line:
         line.protect()
@@ -133,8 +133,8 @@ def test_files_of_an_attempt_that_failed_after_the_backup_of_a_restored_ledger_c
         (listed,) = line.notary.quarantine.list_page(STEWARD_GRANT)
         assert (listed.attempt_id, listed.workload_id, listed.files) == (attempt.attempt_id, "run-1", 1)
         days = line.notary.config.retention.quarantine_days
-        assert (sweep_after(line, days - 1), quarantined(line, attempt.attempt_id)) == (0, 1)
-        assert (sweep_after(line, 1), quarantined(line, attempt.attempt_id)) == (1, 0)
+        assert (sweep_after(line, days - 1), count_quarantined(line, attempt.attempt_id)) == (0, 1)
+        assert (sweep_after(line, 1), count_quarantined(line, attempt.attempt_id)) == (1, 0)
         assert line.notary.quarantine.list_page(STEWARD_GRANT) == []
 
 
@@ -149,7 +149,7 @@ path = "keys"
 """
 
 
-def test_without_a_section_the_defaults_count(tmp_path: Path) -> None:
+def test_the_retention_section_is_read_and_without_it_the_defaults_apply(tmp_path: Path) -> None:
     path = tmp_path / "steward.toml"
     path.write_text(CONFIG)
     assert load_config(path).retention == RetentionConfig(90, 7)

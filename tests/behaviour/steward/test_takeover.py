@@ -1,4 +1,4 @@
-"""Two Stewards on one PostgreSQL: when one of them dies, the other one continues its work. Without a JVM."""
+"""Two Stewards on one PostgreSQL ledger: when one Steward dies, the other continues its work. Without a JVM."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ def client_of(line: Line, process: StewardProcess) -> StewardClient:
 
 
 def stage(line: Line, client: StewardClient, number: int) -> AttemptView:
-    """Open a workload of one row, and stage the row."""
+    """Open a workload of one row and an attempt, stage the row, and return the attempt."""
     _, attempt = line.attempt(client, f"run-{number}", n=str(number))
     line.stage(client, attempt, [ROWS[number]])
     return attempt
 
 
-def test_the_work_of_a_dead_steward_is_ended_by_the_living_one(line: Line, stewards: Starter) -> None:
+def test_attempts_that_a_killed_steward_left_are_published_by_the_other_steward(line: Line, stewards: Starter) -> None:
     line.served.server.stop()  # the Steward of this process only prepares the tables
     config = line.served.stand.config
     with (
@@ -62,5 +62,5 @@ def test_the_work_of_a_dead_steward_is_ended_by_the_living_one(line: Line, stewa
         dying.kill()
         with ThreadPoolExecutor(WORKLOADS) as pool:
             ended = list(pool.map(lambda each: second.await_attempt(each.attempt_id, seconds=SECONDS), attempts))
-    assert AttemptState.VERIFYING in before  # the Steward died in the middle of its work
+    assert AttemptState.VERIFYING in before  # the Steward was killed before it had verified every attempt
     assert [each.state for each in ended] == [AttemptState.COMMITTED] * WORKLOADS

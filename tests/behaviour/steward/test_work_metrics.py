@@ -1,4 +1,4 @@
-"""Metrics of work by domain, product and producer: counted from the ledger, bounded in number, read by index."""
+"""Metrics of work by domain, product and producer: their values, their bounded number and their use of indexes."""
 
 from __future__ import annotations
 
@@ -68,8 +68,8 @@ def values(samples: list[Sample], name: str, **labels: str) -> list[float]:
     return [each.value for each in samples if each.name == name and labels.items() <= each.labels.items()]
 
 
-def owners(samples: list[Sample], name: str) -> set[str]:
-    """The producers, or `other`, that have samples of this name."""
+def domains(samples: list[Sample], name: str) -> set[str]:
+    """The domain labels of the samples with this name; the shared label `other` counts too."""
     return {each.labels["domain"] for each in samples if each.name == name}
 
 
@@ -84,7 +84,7 @@ def run(shop: Shop, workload_id: str, rows: int, producer: str = "nightly") -> o
         return coordinator.execute_workload(workload_id, lambda _s, _c: table_of(ROWS[:rows]), table="sales.orders")
 
 
-def test_ended_attempts_are_counted_by_product_and_producer_and_after_a_restart_again(tmp_path: Path) -> None:
+def test_ended_attempts_are_counted_by_product_and_producer_and_equally_after_a_restart(tmp_path: Path) -> None:
     with shop_at(tmp_path) as shop:
         shop.make("sales.orders")
         shop.protect(contract("sales.orders"))
@@ -119,7 +119,7 @@ def test_an_attempt_is_counted_once_however_often_metrics_are_read(steward: Serv
 
 
 class BlockedCount:
-    """Until it is released, no count of ended attempts goes on."""
+    """Blocks each count of ended attempts and proofs until a test sets `released`."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.reached, self.released = threading.Event(), threading.Event()
@@ -135,7 +135,7 @@ class BlockedCount:
         monkeypatch.setattr(WorkMetrics, "_count_new", wait_and_count)
 
 
-def test_the_first_count_of_a_long_history_holds_no_scrape(steward: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_scrape_does_not_wait_for_a_long_first_count(steward: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(work_metrics, "_COUNT_WAIT_SECONDS", 0.05)
     steward.stand.give_up(steward.stand.staging("one"))
     blocked = BlockedCount(monkeypatch)
@@ -164,7 +164,7 @@ def test_a_scrape_does_not_wait_for_another_scrape(steward: Served, monkeypatch:
     first.join(20)
 
 
-def test_a_count_that_the_ledger_ended_goes_on_with_the_next_scrape(
+def test_a_count_that_failed_at_the_ledger_continues_at_the_next_scrape(
     steward: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     steward.stand.give_up(steward.stand.staging("one"))
@@ -201,18 +201,18 @@ def test_owners_beyond_the_limit_share_the_label_other(steward: Served, monkeypa
         steward.stand.time.pass_by(1_000_000)
         steward.stand.staging(f"live-{domain}", domain=domain)
     found = scrape(steward)
-    assert owners(found, "attempts_ended_total") == owners(found, "attempts") == {"a", "b", "other"}
+    assert domains(found, "attempts_ended_total") == domains(found, "attempts") == {"a", "b", "other"}
     assert values(found, "attempts_ended_total", producer="other") == [2]
     assert values(found, "attempts", domain="other", state="STAGING") == [2]
 
 
-def test_live_attempts_without_an_ended_one_have_labels_of_their_own_up_to_the_limit(
+def test_owners_with_only_live_attempts_have_their_own_labels_up_to_the_limit(
     steward: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(work_metrics, "METRIC_OWNERS_MAX", 2)
     for domain in ("a", "b", "c"):
         steward.stand.staging(f"live-{domain}", domain=domain)
-    assert owners(scrape(steward), "attempts") == {"a", "b", "other"}
+    assert domains(scrape(steward), "attempts") == {"a", "b", "other"}
 
 
 def lease(steward: Served, workload_id: str, *, seconds: int = 60) -> int:
@@ -231,7 +231,7 @@ def lease(steward: Served, workload_id: str, *, seconds: int = 60) -> int:
 def test_a_workload_counts_as_leased_once_until_its_newest_lease_expires(steward: Served) -> None:
     workload_id = steward.stand.staging().attempt.workload_id
     lease(steward, workload_id)
-    lease(steward, workload_id, seconds=30)  # it takes over, and the older lease would be live for longer
+    lease(steward, workload_id, seconds=30)  # replaces the first lease, which would expire later
     assert values(scrape(steward), "leases", producer="nightly") == [1]
     steward.stand.time.pass_by(31 * 1_000_000)
     assert values(scrape(steward), "leases") == []
@@ -246,7 +246,7 @@ def test_runs_in_a_row_that_hand_nothing_in_are_shown_as_a_crash_loop(steward: S
     assert values(scrape(steward), "crash_loops", producer="nightly") == [1]
 
 
-def test_runs_that_wait_for_the_steward_are_no_crash_loop(steward: Served) -> None:
+def test_runs_that_wait_for_the_steward_are_not_shown_as_a_crash_loop(steward: Served) -> None:
     core = steward.stand.verifying()
     for _ in range(CRASH_LOOP_LEASES + 1):
         lease(steward, core.attempt.workload_id)
@@ -265,7 +265,7 @@ def test_metrics_of_a_ledger_on_postgresql_are_read(tmp_path: Path, postgresql: 
     assert values(found, "attempts_ended_total", state="ROLLED_BACK", verdict="none") == [1]
 
 
-def test_each_query_of_the_metrics_and_the_search_for_live_attempts_read_an_index(steward: Served) -> None:
+def test_the_queries_of_the_metrics_and_the_search_for_live_attempts_use_an_index(steward: Served) -> None:
     ledger = steward.stand.notary.ledger
 
     def fill(unit: Unit) -> None:
@@ -273,7 +273,7 @@ def test_each_query_of_the_metrics_and_the_search_for_live_attempts_read_an_inde
         attempt_in_state(unit, AttemptState.COMMITTED)
 
     ledger.transact(fill, at_micros=steward.stand.notary.clock.now_micros())
-    with ledger.read() as unit, explained(unit) as plans:
+    with ledger.read() as unit, query_plans(unit) as plans:
         ended = statistics.page_ended(unit, after=(0, ""))
         statistics.page_proofs(unit, after=(0, ""))
         statistics.count_verdicts(unit, ["00" * 32])
@@ -288,7 +288,7 @@ def test_each_query_of_the_metrics_and_the_search_for_live_attempts_read_an_inde
 
 
 @contextlib.contextmanager
-def explained(unit: Unit) -> Iterator[list[list[str]]]:
+def query_plans(unit: Unit) -> Iterator[list[list[str]]]:
     """Collects SQLite's plan of each query that the unit runs."""
     plans: list[list[str]] = []
     connection = unit._connection.as_sqlalchemy()

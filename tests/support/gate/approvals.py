@@ -1,4 +1,4 @@
-"""A Steward with a catalog and the table `sales.orders`, and an operator who signs its protections and migrations."""
+"""A Steward with a catalog and the table `sales.orders`, and an operator who signs protections and migrations."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ class Scene:
         return self.notary.catalog.tables.commit(self.grant(role, "sales"), [change])[0]
 
     def stage(self, name: str = "orders", branch: str = "stage") -> TableState:
-        """Commit one more snapshot, without files, to a branch: as a producer, or to `main` as an operator."""
+        """Commit one more snapshot, without files: to a branch as a producer, or to `main` as an operator."""
         base = self.table_state(name).metadata
         self.counter += 1
         ref = base.refs.get(branch)
@@ -185,7 +185,7 @@ class Scene:
         ref = NamespaceRef(self.notary.catalog.name, namespace.namespace_id, full_name(levels))
         return Protection(
             "operator-tom",
-            "whatever is sold is proved",
+            "every table of sales needs proofs",
             action,
             NamespaceTarget(ref, contract_sha256(contract)),
             contract if action is ProtectionAction.PROTECT else None,
@@ -209,7 +209,7 @@ class Scene:
         )
         return Migration(
             "operator-tom",
-            "the table has to say more",
+            "the table needs an update",
             self.ref(name),
             state_of(found.metadata, contract_hash),
             state_of(after, contract_hash if contract is None else contract_sha256(contract)),
@@ -221,8 +221,8 @@ class Scene:
         )
 
     def claim_release(self, receipt_id: str | None = None) -> ClaimRelease:
-        """The operator's statement that releases the lost claim of this receipt or proof, or else of the first one."""
-        self.stand.time.pass_by(SECOND)  # a statement from the time of a restore is refused
+        """The operator's statement that releases the lost claim of this receipt or proof, or the first lost claim."""
+        self.stand.time.pass_by(SECOND)  # a statement that is not newer than the restore is refused
         lost = self.notary.claim_releases.list_lost(self.grant(), receipt_id=receipt_id)[0]
         return ClaimRelease(
             "operator-tom",
@@ -245,23 +245,23 @@ class Scene:
         return self.notary.claim_releases.submit(envelope, self.grant(domain=domain))
 
     def protect(self, statement: Protection | None = None, *, signer: str = "operator-tom", domain: str = "*") -> Any:
-        """Sign and submit a protection; its contract's source is created first."""
+        """Create the contract's source, then sign and submit the protection."""
         statement = statement or self.protection()
         if statement.contract is not None:
-            with contextlib.suppress(PvdmError):  # the Steward refuses the statement with the reason
+            with contextlib.suppress(PvdmError):  # the Steward refuses the statement, and its error says why
                 provide_source(self.notary, self.grant(), statement.contract, self._metadata_of(statement))
         envelope = signed(statement, signer)
         return self.notary.protections.submit(envelope, self.grant(domain=domain))
 
     def migrate(self, statement: Migration | None = None, *, signer: str = "operator-tom", domain: str = "*") -> Any:
-        """Sign and submit a migration; its contract's source gets the columns first."""
+        """Add the new columns to the contract's source, then sign and submit the migration."""
         statement = statement or self.migration()
         self.prepare_source(statement)
         envelope = signed(statement, signer)
         return self.notary.migrations.submit(envelope, self.grant(domain=domain)).migration
 
     def _metadata_of(self, statement: Protection) -> TableMetadata:
-        """The metadata of the table that is protected; for a namespace, that of `orders`."""
+        """The metadata of the table that the statement protects; for a namespace, the metadata of `orders`."""
         if isinstance(statement.target, NamespaceTarget):
             return self.table_state().metadata
         *levels, name = statement.target.table.name.split(".")
@@ -275,7 +275,7 @@ class Scene:
             updates = json.loads(statement.updates)
             after = apply_updates(found.metadata, updates, now_ms=self.now // 1_000, previous_location="file:///before")
         except (PvdmError, ValueError):
-            return  # the Steward refuses the statement with the reason
+            return  # the Steward refuses the statement, and its error says why
         if found.row.contract_hash is None:
             return
         contract = statement.contract
@@ -286,7 +286,7 @@ class Scene:
 
 
 def _write_empty_list(base: TableMetadata, snapshot: Doc) -> None:
-    """Write the snapshot's manifest list, without a manifest, because a protection reads it."""
+    """Write the snapshot's manifest list, without a manifest: the Steward reads the list when it protects the table."""
     header = ListHeader(
         format_version=base.format_version,
         snapshot_id=snapshot["snapshot-id"],

@@ -1,6 +1,6 @@
-"""Publishes one workload when it is imported, so that the processes forked later need not prepare the same again.
+"""When imported, publishes one workload, so that processes forked later start faster.
 
-They share modules, compiled SQL statements, validators of requests, and the trusted authorities of TLS.
+The forked processes share modules, compiled SQL statements, validators of requests, and TLS's trusted authorities.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tests.support.steward.shop import ROWS, shop_at, table_of
 
 
 def publish_once() -> None:
-    """Publish a workload with an embedded Steward. Its threads have ended when this returns: a fork would lose them."""
+    """Publish a workload with an embedded Steward, and end all of its threads, because a fork would lose them."""
     with memory_folder() as folder, shop_at(folder) as shop:
         table = shop.target("warm")
         with shop.client() as client, Coordinator(client) as coordinator:

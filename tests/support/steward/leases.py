@@ -1,4 +1,4 @@
-"""Attempts that tests open by hand, under a lease of their own."""
+"""Opens and aborts attempts without a coordinator, under a lease that the test holds."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from pvdm.model.states import LEASE_MAX_SECONDS
 
 
 def run_id_of(workload_id: str) -> str:
-    """The id under which tests work on a workload: always the same, so that a repeated request renews the lease."""
+    """The run id of tests for a workload: always the same id, so that a repeated request renews the lease."""
     return hashlib.sha256(workload_id.encode()).hexdigest()[:32]
 
 
 def lease(client: StewardClient, workload_id: str) -> LeaseView:
-    """The lease of the test's own run of the workload, acquired or renewed."""
+    """Acquire or renew the test's lease of the workload."""
     request = LeaseRequest(run_id=run_id_of(workload_id), runner="a test", seconds=LEASE_MAX_SECONDS)
     return client.acquire_lease(workload_id, request)
 
@@ -32,5 +32,5 @@ def abort_attempt(client: StewardClient, attempt: AttemptView, reason: str) -> A
 
 
 def release(client: StewardClient, workload_id: str) -> None:
-    """End the test's lease, as at the end of a run."""
+    """Release the test's lease, as a run does at its end."""
     client.release_lease(workload_id, run_id_of(workload_id), lease(client, workload_id).lease_number)

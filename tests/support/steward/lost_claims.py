@@ -1,4 +1,4 @@
-"""For tests of lost claims: what a restore leaves in ledger and log, without a restore."""
+"""For tests of lost claims: writes to ledger and log what a restore would leave there."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tools.proof_kit import RESTORE
 
 
 def lose_claims(notary: Notary, target: str, workloads_by_publication: dict[str, str]) -> None:
-    """Log a restore that has lost the claims of these publications, each a receipt or a proof with its workload."""
+    """Log a restore, and store lost claims. The keys of the mapping are ids of receipts or proofs."""
     signer = notary.keys.signer(KeyRole.SIGNING, notary.keys.epoch_for(None))
     statement = replace(RESTORE, notary=NOTARY, issued_at=notary.clock.now_micros())
     envelope = sign_statement(statement, signer)

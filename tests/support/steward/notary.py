@@ -283,6 +283,8 @@ def _template(*, rooted: bool) -> Path:
 
 def _copy_template(config: StewardConfig, *, rooted: bool) -> bool:
     """Copy the template's files to this Steward's folder; returns False if they do not fit its configuration."""
+    if not config.ledger_url.startswith("sqlite:///"):
+        return False
     ledger = Path(config.ledger_url.removeprefix("sqlite:///"))
     folder = ledger.parent
     of_template = config_at(folder)

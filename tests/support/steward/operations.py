@@ -1,4 +1,4 @@
-"""The operations of the service: who may call them, and valid bodies of their requests. Repeated on purpose."""
+"""The operations of the service: which roles may call each, and valid request bodies for some."""
 
 from __future__ import annotations
 
@@ -112,11 +112,11 @@ ALLOWED = {
     f"DELETE {VIEWS}/{{view}}": CATALOG_WRITERS,
     "POST /catalog/v1/views/rename": CATALOG_WRITERS,
 }
-HELD = {"run_id": "ab" * 16, "lease_number": 1}
+LEASE_BODY = {"run_id": "ab" * 16, "lease_number": 1}
 BODIES: dict[str, dict[str, Any]] = {
     "/v1/workloads/{workload_id}/lease": {"run_id": "ab" * 16, "runner": "a test"},
-    "/v1/workloads/{workload_id}/lease/renew": HELD,
-    "/v1/workloads/{workload_id}/lease/release": HELD,
+    "/v1/workloads/{workload_id}/lease/renew": LEASE_BODY,
+    "/v1/workloads/{workload_id}/lease/release": LEASE_BODY,
     "/v1/workloads/{workload_id}/attempts": {**REASON, "chunk_id": "all", "lease_number": 1},
     "/v1/attempts/{attempt_id}/abort": {**REASON, "lease_number": 1},
     "/v1/tables/{table}/audit/report": {"codes": ["audit_proof_missing"], "violations": 1},

@@ -1,4 +1,4 @@
-"""Everything that a chunk passes through, without Spark: a served Steward, a source with rows, a target, a stager."""
+"""The path of a chunk without Spark: a served Steward, a source with rows, a target, and a stager."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ ROWS: tuple[Row, ...] = (
 
 
 def contract(*more: str, operation: str = "append", **boundary: str) -> str:
-    """The contract of `sales.orders` from `raw.orders`, with `more` lines at the top level and others in `boundary`."""
+    """The contract of `sales.orders`, with `more` lines at the top level and the keywords in `boundary`."""
     inside = "".join(f"  {key}: {value}\n" for key, value in boundary.items())
     return (
         "apiVersion: pvdm/v1\nkind: DataProduct\n"
@@ -53,7 +53,7 @@ def contract(*more: str, operation: str = "append", **boundary: str) -> str:
 
 
 BY_DAY_AND_NONE = "chunking:\n  by: range\n  column: day\n  bounds: ['2026-11-14', '2026-11-15']"
-DAY_CHUNKS = ("day=(,2026-11-14)", "day=[2026-11-14,2026-11-15)", "day=[2026-11-15,)")  # there are no rows in the last
+DAY_CHUNKS = ("day=(,2026-11-14)", "day=[2026-11-14,2026-11-15)", "day=[2026-11-15,)")  # the last chunk has no rows
 BY_DAY = "chunking:\n  by: partition\n  columns: [day]"
 
 
@@ -137,12 +137,12 @@ class Line:
         return chunk, open_attempt(client, workload_id, chunk.chunk_id, REASON)
 
     def refs(self) -> dict[str, int]:
-        """The snapshots of the target's branches by name."""
+        """The snapshot ids of the target's branches by name."""
         refs = self.scene.table_state("orders", SALES).metadata.refs
         return {name: ref.snapshot_id for name, ref in refs.items()}
 
     def now_ms(self) -> int:
-        """The time of the Steward's clock."""
+        """The time of the Steward's clock in milliseconds."""
         return self.served.stand.time.wall // 1_000
 
     def _destination(
@@ -159,7 +159,7 @@ class Line:
 
 
 def without_jobs(line: Line) -> Line:
-    """Stop the Steward's jobs. Plans are then made by the calls that need them."""
+    """Stop the Steward's jobs. Each call that begins a plan then makes the plan itself."""
     line.notary.jobs.stop()
     planner = line.notary.workloads.planner
     planner.begin = lambda wanted: planner.run(wanted.workload_id)
@@ -174,7 +174,7 @@ def line_at(
     changed: Callable[[StewardConfig], StewardConfig] = lambda config: config,
     ledger_url: str | None = None,
 ) -> Iterator[Line]:
-    """A Steward in this folder with source and target. The target is not protected yet."""
+    """A Steward in this folder, with the source and the unprotected target."""
     folder = folder.resolve()
     catalog = on_test_store(with_catalog(folder))
     with served(folder, changed=lambda config: changed(catalog(config)), ledger_url=ledger_url) as running:

@@ -47,7 +47,7 @@ ROWS: tuple[Row, ...] = (
 
 
 def contract(target: str, *more: str, operation: str = "append", **boundary: str) -> str:
-    """A contract from `raw.orders` to the target, with `more` lines at the top level and others in `boundary`."""
+    """A contract from `raw.orders` to the target, with `more` lines at the top level and the keywords in `boundary`."""
     inside = "".join(f"  {key}: {value}\n" for key, value in boundary.items())
     return (
         "apiVersion: pvdm/v1\nkind: DataProduct\n"
@@ -88,7 +88,7 @@ class Shop:
         columns: Sequence[tuple[str, str]] = COLUMNS,
         **properties: str,
     ) -> None:
-        """Create an empty table of `id`, `day` and `town`, or of other columns. In properties, `_` stands for `.`."""
+        """Create an empty table of these columns. In the names of properties, `_` stands for `.` and `__` for `-`."""
         *levels, last = name.split(".")
         fields = [
             {"source-id": source, "field-id": 1000 + at, "name": field_name, "transform": transform}
@@ -110,7 +110,7 @@ class Shop:
                 **{
                     "schema": schema,
                     "partition-spec": {"spec-id": 0, "fields": fields},
-                    "properties": {"format-version": str(version), **_dotted(properties)},
+                    "properties": {"format-version": str(version), **_property_names(properties)},
                 },
             )
         self.made.append(name)
@@ -154,7 +154,7 @@ class Shop:
         return code, output.getvalue()
 
     def metrics(self) -> tuple[int, str]:
-        """Status and text of the response to Prometheus."""
+        """Request the metrics as Prometheus does; returns the status and the text of the response."""
         token = self.steward.token_for(Role.AUDITOR)
         found = httpx.get(f"{self.steward.url}/metrics", headers=bearer(token.text), trust_env=False)
         return found.status_code, found.text
@@ -194,14 +194,14 @@ class Shop:
         return parse_location(self.metadata(table).location).local / "pvdm"
 
     def staged_of_ended(self, workload_id: str) -> list[Path]:
-        """The files in the folders of the workload's attempts that were rolled back."""
+        """The files in the folders of those attempts of the workload that were rolled back."""
         with self.client() as client:
             attempts = client.workload(workload_id).attempts
         places = [parse_location(each.prefix).local for each in attempts if each.state is AttemptState.ROLLED_BACK]
         return [path for place in places for path in place.rglob("*") if path.is_file()]
 
 
-def _dotted(properties: dict[str, str]) -> dict[str, str]:
+def _property_names(properties: dict[str, str]) -> dict[str, str]:
     """Table properties from keyword arguments: `__` becomes `-`, and `_` becomes `.`."""
     return {key.replace("__", "-").replace("_", "."): text for key, text in properties.items()}
 
@@ -239,9 +239,9 @@ def shop_at(folder: Path, rows: Sequence[Row] = ROWS) -> Iterator[Shop]:
 
 @contextlib.contextmanager
 def shop_over(folder: Path, upstream: str, *more_namespaces: str) -> Iterator[Shop]:
-    """A shop whose namespace `up` is another catalog, by the lines `upstream` of [[catalog.upstreams]].
+    """A shop whose namespace `up` is an upstream. `upstream` has further lines of its entry in [[catalog.upstreams]].
 
-    `more_namespaces` are namespaces in `up` to be served too.
+    `more_namespaces` are namespaces to create in `up`.
     """
     key, tom = _create_operator(folder)
     pvdm.Steward.embedded(folder / "steward", people=[tom]).close()

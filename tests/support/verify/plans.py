@@ -1,4 +1,4 @@
-"""Plans a workload with all values of its source, as the Steward's job does."""
+"""Plans a workload as the Steward's job does: reads the values of every source file first."""
 
 from __future__ import annotations
 

@@ -72,6 +72,28 @@ def test_a_signal_cancels_the_work_and_waits_for_its_end(number: int) -> None:
     assert (caught.value.reason, slow.cleaned) == ("attempt_interrupted", True)
 
 
+def test_a_bug_in_the_check_cancels_the_work() -> None:
+    slow = CancellableWork()
+
+    def check() -> None:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        run_watched(slow.run, cancel=slow.cancel, check=check)
+    assert slow.cleaned
+
+
+def test_a_thread_that_cannot_be_started_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", fail)
+    began = time.monotonic()
+    with pytest.raises(RuntimeError, match="new thread"):
+        run_watched(lambda: 7, cancel=lambda: False)
+    assert time.monotonic() - began < 30
+
+
 def test_an_error_of_the_check_cancels_the_work() -> None:
     slow = CancellableWork()
     with pytest.raises(RolledBackError) as caught:

@@ -1,4 +1,4 @@
-"""The jobs that make plans: one at a time, beside those that verify."""
+"""The jobs that make plans: they run one at a time, beside the jobs that verify."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_plans_are_made_one_at_a_time_so_that_attempts_are_verified_meanwhile(tm
     assert desk.calls("plan") == ["large-1", "large-2"]
 
 
-def test_the_next_plan_is_one_of_the_domain_that_has_waited_longest(tmp_path: Path) -> None:
+def test_the_next_plan_is_of_the_domain_that_has_waited_longest(tmp_path: Path) -> None:
     with stand_at(tmp_path, rooted=False) as stand:
         desk = JobTasks(stand)
         jobs = desk.jobs(threads=2)
@@ -62,7 +62,7 @@ def test_the_next_plan_is_one_of_the_domain_that_has_waited_longest(tmp_path: Pa
 
 
 @pytest.mark.parametrize("error", [UnavailableError("store_unreachable", "gone"), ValueError()])
-def test_a_plan_that_waits_or_has_failed_is_made_at_once_on_request(tmp_path: Path, error: Exception) -> None:
+def test_a_plan_that_waits_or_has_failed_is_made_at_once_when_hurried(tmp_path: Path, error: Exception) -> None:
     errors = [error]
 
     def plan(_: str) -> None:
@@ -77,7 +77,7 @@ def test_a_plan_that_waits_or_has_failed_is_made_at_once_on_request(tmp_path: Pa
         jobs.plan(UnfinishedPlan("large", "sales"))
         jobs.start()
         assert eventually(lambda: _state_of(jobs) in {JobState.WAITING, JobState.FAILED})
-        jobs.plan(UnfinishedPlan("large", "sales"))  # a caller that waits for the plan
+        jobs.plan(UnfinishedPlan("large", "sales"))  # queued again, as by a caller that waits for the plan
         assert desk.calls("plan") == ["large"]
         jobs.hurry_plan("large")
         assert wait_for_jobs(jobs, SECONDS)

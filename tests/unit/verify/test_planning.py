@@ -1,4 +1,4 @@
-"""The chunk plan of a workload from its pinned source, and the part of the target that its filter claims."""
+"""The chunk plan of a workload from its pinned source, and the claim of the workload from its filter."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def chunk_ids(found: ChunkPlan) -> list[str]:
 
 
 @pytest.mark.usefixtures("kernel")
-def test_chunks_by_values_have_the_values_of_the_filtered_rows(tmp_path: Path) -> None:
+def test_chunking_by_partition_has_a_chunk_for_each_value_in_the_filtered_rows(tmp_path: Path) -> None:
     rows: list[list[dict[str, Any]]] = [
         [{"id": 1, "s": "a"}, {"id": 2, "s": "b"}],
         [{"id": 3, "s": None}, {"id": 9, "s": "unseen"}],
@@ -67,13 +67,13 @@ def test_chunks_by_values_have_the_values_of_the_filtered_rows(tmp_path: Path) -
 
 
 @pytest.mark.usefixtures("kernel")
-def test_days_after_the_year_9999_are_in_the_last_chunk(tmp_path: Path) -> None:
+def test_days_after_the_year_9999_are_in_the_chunk_of_other_values(tmp_path: Path) -> None:
     rows = [[{"d": 0}, {"d": 2**31 - 1}]]
     assert chunk_ids(plan_source(tmp_path, rows, {"by": "partition", "columns": ["d"]})) == ["d=1970-01-01", "d=~other"]
 
 
 @pytest.mark.usefixtures("kernel")
-def test_more_values_than_chunks_are_refused(tmp_path: Path) -> None:
+def test_more_values_than_the_limit_of_chunks_are_refused(tmp_path: Path) -> None:
     rows = [[{"id": each} for each in range(100)]]
     with pytest.raises(InputError) as caught:
         plan_source(tmp_path, rows, {"by": "partition", "columns": ["id"]}, chunks=5)
@@ -81,12 +81,12 @@ def test_more_values_than_chunks_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("kernel")
-def test_as_many_values_as_chunks_are_planned_though_no_definition_could_list_them_all(tmp_path: Path) -> None:
+def test_values_up_to_the_limit_of_chunks_are_planned_unless_one_chunk_must_list_them_all(tmp_path: Path) -> None:
     days = 5_000  # a definition can list about 4,300 days
     rows = [[{"d": each} for each in range(days)]]
     found = plan_source(tmp_path / "days", rows, {"by": "partition", "columns": ["d"]}, chunks=days)
     assert len(found.chunks) == days
-    rows[0].append({"d": 2**31 - 1})  # a day without a literal: all other rows need a chunk, which has to list them
+    rows[0].append({"d": 2**31 - 1})  # a day without a literal, whose chunk has to list all other days
     with pytest.raises(InputError) as caught:
         plan_source(tmp_path / "other", rows, {"by": "partition", "columns": ["d"]}, chunks=days + 1)
     assert caught.value.reason == "chunk_definition_too_large"
@@ -109,7 +109,7 @@ def test_the_values_of_a_file_are_read_batch_by_batch(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("kernel")
-def test_a_value_that_no_definition_can_have_is_refused_where_it_is_read(tmp_path: Path) -> None:
+def test_a_value_too_long_for_a_definition_is_refused_unless_its_row_is_filtered_out(tmp_path: Path) -> None:
     rows = [{"id": 1, "s": "x" * (CHUNK_DEFINITION_MAX_BYTES + 1)}, {"id": 2, "s": "a"}]
     with pytest.raises(InputError) as caught:
         read_values(tmp_path / "all", rows, "s")
@@ -120,7 +120,7 @@ def test_a_value_that_no_definition_can_have_is_refused_where_it_is_read(tmp_pat
 
 @pytest.mark.usefixtures("kernel")
 @pytest.mark.parametrize("files", [1, 4])
-def test_more_bytes_of_values_than_a_plan_keeps_are_refused(
+def test_values_with_more_bytes_than_the_limit_of_a_plan_are_refused(
     tmp_path: Path, files: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(chunk, "PLAN_VALUES_MAX_BYTES", 30_000)
@@ -132,7 +132,7 @@ def test_more_bytes_of_values_than_a_plan_keeps_are_refused(
 
 
 @pytest.mark.usefixtures("kernel")
-def test_the_last_chunk_by_values_is_there_only_for_rows_without_a_literal_or_without_any_row(tmp_path: Path) -> None:
+def test_the_chunk_of_other_values_is_planned_only_for_values_without_a_literal_or_without_rows(tmp_path: Path) -> None:
     chunking: dict[str, Any] = {"by": "partition", "columns": ["f"]}
     infinite: list[list[dict[str, Any]]] = [[{"f": 1.5}, {"f": math.inf}]]
     assert chunk_ids(plan_source(tmp_path / "finite", [[{"f": 1.5}, {"f": math.nan}]], chunking)) == ["f=1.5", "f=~nan"]
@@ -160,7 +160,7 @@ def test_chunking_by_none_or_by_files_reads_no_files(tmp_path: Path, chunking: d
 
 
 @pytest.mark.usefixtures("kernel")
-def test_the_last_chunk_is_planned_if_no_other_chunk_reads_some_file(tmp_path: Path) -> None:
+def test_the_chunk_of_other_values_is_planned_if_no_other_chunk_reads_one_of_the_files(tmp_path: Path) -> None:
     lake = Lake(tmp_path, (to_doc(COLUMNS),), specs={0: identity_spec(3, "s")})
     for name, number in (("a", 1), ("b", 9)):
         lake.data(table_of(COLUMNS, [{"id": number, "s": name}]), partition={1000: name})
@@ -195,8 +195,8 @@ def test_a_chunk_is_bound_to_the_manifests_that_it_was_planned_from(tmp_path: Pa
         lake = Lake(tmp_path, (to_doc(COLUMNS),))
         changes = {"column_sizes": IdMap([(1, length)])}
         lake.data(table_of(COLUMNS, [{"id": 1}]), changes=changes)
-        (chunk,) = plan_with_rows(bound, pinned(lake), fetch)
-        found.append(chunk)
+        (planned,) = plan_with_rows(bound, pinned(lake), fetch)
+        found.append(planned)
     first, second = found
     assert first.source_sha256 != second.source_sha256
     assert replace(first, source_sha256=None) == replace(second, source_sha256=None)
@@ -300,7 +300,7 @@ def test_adjacent_claims_do_not_overlap() -> None:
     assert not overlap(claim_by("s", "s >= 'a' and s <= 'b'"), claim_by("s", "s > 'b' and s < 'c'"))
 
 
-def test_a_claim_has_the_values_of_its_parameters(tmp_path: Path) -> None:
+def test_a_claim_has_the_values_of_its_parameters() -> None:
     assert claim_by("d", "d = ${day}", {"day": "1970-01-03"}) == value_claim("d", "date", 2)
 
 

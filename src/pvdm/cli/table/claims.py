@@ -89,7 +89,7 @@ def claims_release(*, receipt_id: str, yes: bool, signing: Signing, service: Ser
 
 
 def _to_release(lost: LostClaimView, signing: Signing) -> ClaimRelease:
-    """The claim release to be signed: the facts of the lost claim, with the signer's fields."""
+    """The claim release to sign: the facts of the lost claim, and the signer's fields."""
     return ClaimRelease(
         table=TableRef(lost.catalog, lost.table_uuid, lost.table),
         workload_id=lost.workload_id,
@@ -101,7 +101,7 @@ def _to_release(lost: LostClaimView, signing: Signing) -> ClaimRelease:
 
 
 def _lost_lines(view: LostClaimView) -> Iterator[Line]:
-    """A lost claim, with its release if there is one."""
+    """The lines that show a lost claim, or its release if it is released."""
     if view.release is not None:
         yield f"RELEASED  a lost claim on {view.table}", "green"
         yield from _release_lines(view.release)

@@ -62,7 +62,7 @@ class Job:
     def _start_session(
         self, client: StewardClient, config: dict[str, str], stack: contextlib.ExitStack
     ) -> SparkSession:
-        """A session with access to the Steward's tables; the stack stops the session, unless it ran before."""
+        """A session with access to the Steward's tables; the stack stops the session if this call started it."""
         from pvdm.client.table import uses_object_store
         from pvdm.lake.spark import running_session, spark_session
 
@@ -127,7 +127,7 @@ def open_coordinator(
 ) -> Iterator[Coordinator]:
     """A Coordinator with the caller's token; Spark starts with the first staged chunk, unless the job is small.
 
-    After a block without an error, SIGINT and SIGTERM are ignored until all is closed: the block has its outcome.
+    If the block ends without an error, SIGINT and SIGTERM are ignored until all is closed, so its outcome is kept.
     """
     from pvdm.durable.coordinator import Coordinator
     from pvdm.physical.watchdog import hold_stop_signals
@@ -184,7 +184,7 @@ def watch_steps() -> Watch:
 
 
 def finish(outcome: Outcome) -> None:
-    """Print the outcome, and end the command with its exit code, also if a signal comes after the outcome."""
+    """Print the outcome, and end the command with the outcome's exit code. Signals are ignored from here on."""
     from pvdm.durable.outcome import Committed, segment_end_text
     from pvdm.physical.watchdog import ignore_stop_signals
 
@@ -206,7 +206,7 @@ def finish(outcome: Outcome) -> None:
 
 
 def committed_lines(outcome: Committed) -> Iterator[Line]:
-    """The published workload and its chunks; overrides, earlier publications and missing rows are marked."""
+    """The lines for a published workload and its chunks, with alerts, overrides and failed attempts."""
     from pvdm.durable.outcome import PublicationTime, failed_text
 
     summary, *alerts = str(outcome).split("\n")

@@ -50,7 +50,7 @@ def run(
     table's columns, 3 when a verdict is FAIL or the gate refuses, 4 when it stopped before a verdict (ROLLED_BACK).
 
     While another run works on the workload, the command ends with 4 and names that run. If that run hangs, or its host
-    is gone, --take-over ends its lease: it can hand in nothing more, and its unfinished chunk is staged again.
+    is gone, --take-over ends its lease. That run can then hand in nothing, and its unfinished chunk is staged again.
 
     With --segment-timeout, the command runs the workload in processes of its own, one after the other. Each of them
     stops in time, and is started again until the workload has ended. After five in a row without progress, the command
@@ -89,7 +89,7 @@ def resume(*, workload_id: str, max_chunks: int | None, segment: SegmentTimes, j
     """Continue an open workload in this process, as one segment; its table and parameters are known.
 
     For schedulers that start the segments themselves. With --segment-timeout the command stops early enough to roll
-    back, with --max-chunks after so many chunks. Then it ends with 8 (segment_ended), and the same command continues.
+    back, with --max-chunks after N chunks. Then it ends with 8 (segment_ended), and the same command continues.
     The other exit codes are those of `pvdm run`; repeat a command after 8 only. On a cluster, spark-submit can run it.
 
     \b
@@ -127,7 +127,7 @@ def publish(
       pvdm publish sales.orders etl_2 --workload-id orders-2026-11-15 --reason "the filter is back"
     """
     values = parse_pairs(params, "--param")
-    no_job = Job(name=None, small=True, master=None, conf=())  # already staged, so without Spark
+    no_job = Job(name=None, small=True, master=None, conf=())  # the rows are staged already, so no Spark is needed
     with open_coordinator(service, no_job, shows_progress=not wants_json()) as opened:
         outcome = opened.publish(workload_id, table, branch, values, reason=reason)
     from pvdm.durable.outcome import Committed, PublicationTime

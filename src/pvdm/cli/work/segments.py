@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SegmentTimes:
-    """How long a segment lives, and how long before its end it stops; in microseconds."""
+    """How long a segment lives, and how long before its end it stops working; in microseconds."""
 
     segment_timeout: int | None
     rollback_threshold: int | None
@@ -32,7 +32,7 @@ class SegmentTimes:
         return seconds_of(self.segment_timeout)
 
     def end_from_now(self) -> float | None:
-        """When a segment that begins now ends, by `elapsed_seconds`. Raises if the times do not fit together."""
+        """When a segment that begins now ends, by `elapsed_seconds`; None without a limit. Raises for invalid times."""
         from pvdm.durable.segment import Segment, elapsed_seconds
 
         Segment.start(self.timeout_seconds, seconds_of(self.rollback_threshold))
@@ -52,19 +52,19 @@ segment_options = option_group(
         "--rollback-threshold",
         type=DURATION_TYPE,
         metavar="TIME",
-        help="How long before the end of its time it stops.  [default: a tenth of the time, at most 30s]",
+        help="How long before the time-out the process stops.  [default: a tenth of the time, at most 30s]",
     ),
 )
 
 
 def seconds_of(micros: int | None) -> float | None:
-    """The duration in seconds."""
+    """The duration in seconds; None for None."""
     return None if micros is None else micros / MICROS_PER_SECOND
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentOfCommand:
-    """A segment with the options of a command; it can be sent to another process."""
+    """A segment with the options of a command. It can be pickled, so that another process can run it."""
 
     workload_id: str
     service: Service
@@ -79,7 +79,7 @@ class SegmentOfCommand:
         return (self if first else replace(self, job=replace(self.job, take_over=False))).run(ends_at)
 
     def run(self, ends_at: float | None) -> Outcome:
-        """Continue the workload until this time by `elapsed_seconds`, or without a limit."""
+        """Continue the workload until `ends_at`, a time by `elapsed_seconds`, or without a limit."""
         with job_output(json=self.json):
             build = self.job.load_build()
             timeout = self.times.timeout_seconds
@@ -107,12 +107,12 @@ def run_in_segments(
     *,
     workload_timeout: float | None,
 ) -> Outcome:
-    """Open the workload, and run it in processes that each live for the time of a segment."""
+    """Open the workload, and run it in processes, one after the other, each for the time of a segment."""
     from pvdm.durable.outcome import ignore_progress, planning_watch
     from pvdm.durable.supervisor import Supervisor
 
     seconds = times.timeout_seconds or 0.0
-    job.load_build()  # as early, so that a misspelled name is not reported five times
+    job.load_build()  # first, so that a misspelled name is reported once, not by each segment
     with service.connect() as client:
         patient = client.with_patience()
         timeout = None if workload_timeout is None else int(workload_timeout)

@@ -44,7 +44,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """What the token's role may see; None for what it may not."""
+    """What `pvdm status` shows. A field is None if the token's role may not see it."""
 
     readiness: Readiness
     info: StewardInfo
@@ -183,7 +183,7 @@ def _show_epochs(found: Status) -> None:
 
 
 def _show_jobs(found: Status) -> None:
-    """The number of the Steward's own jobs, such as verifications, and each that failed or waits for another try."""
+    """Show how many of the Steward's jobs, such as verifications, are not done, and which failed or await a retry."""
     jobs = found.jobs
     if jobs is None:
         return
@@ -281,7 +281,7 @@ def _lease_lines(workload: WorkloadView) -> Iterator[Line]:
 def _read_failed_attempts(
     client: StewardClient, workload_id: str, chunks: tuple[ChunkView, ...]
 ) -> dict[str, tuple[AttemptView, ...]]:
-    """The attempts with a FAIL verdict that precede the last ones of these chunks."""
+    """The VERIFICATION_FAILED attempts before the last attempt at each of these chunks, by chunk id."""
     from pvdm.durable.final_outcome import read_failed_attempts
 
     last = {each.chunk_id: each.attempt for each in chunks if each.attempt is not None}

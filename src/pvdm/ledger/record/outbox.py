@@ -1,4 +1,4 @@
-"""The outbox: events for other systems, stored in the transaction of the change that they are about."""
+"""The outbox: events for other systems. An event is stored in the transaction of the change that it reports."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OUTBOX_PENDING_MAX: Final = 10_000
 """How many events of one kind may wait for delivery. Events of other kinds do not count."""
 OUTBOX_BATCH_MAX: Final = 100
 OUTBOX_KEPT_SECONDS: Final = 90 * 86_400
-"""How long a delivered event stays, so that the same event is not stored and sent again."""
+"""How long a delivered or set-aside event stays, so that the same event is not stored and sent again."""
 OUTBOX_SET_ASIDE_SHOWN_SECONDS: Final = 7 * 86_400
 """How long the status shows an event that was set aside."""
 
@@ -26,7 +26,7 @@ _PROBLEM_CHARACTERS: Final = 300
 
 
 class Channel(StrEnum):
-    """Where events go."""
+    """The kind of receiver that events go to."""
 
     ALERTS = "alerts"
     LINEAGE = "lineage"
@@ -34,18 +34,19 @@ class Channel(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class OutboxEvent:
-    """An event that is not delivered yet."""
+    """An event that waits for delivery."""
 
     event_id: str
     channel: Channel
     body: bytes
     tries: int
     created_micros: int
+    problem: str | None = None  # of the last try
 
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """The events of a channel that are not delivered: their number, and the oldest one's time.
+    """The events of a channel that wait for delivery: their number, and the time of the oldest.
 
     `problem` is the last problem of the oldest event that has one.
     """
@@ -57,7 +58,7 @@ class Pending:
 
 @dataclass(frozen=True, slots=True)
 class SetAside:
-    """The events of a channel that were set aside because they could not be built, and the last one's problem."""
+    """How many events of a channel were set aside, because they could not be built, and the problem of the last one."""
 
     count: int
     problem: str | None
@@ -69,7 +70,7 @@ def event_id_of(channel: Channel, kind: str, key: str) -> str:
 
 
 def find_stored(unit: Unit, event_ids: Sequence[str]) -> set[str]:
-    """Those of these ids whose events are stored."""
+    """The ids among `event_ids` whose events are stored."""
     return {row["event_id"] for row in unit.rows_with(select(outbox.c.event_id), outbox.c.event_id, event_ids)}
 
 
@@ -83,14 +84,14 @@ def add(
     domain: str = "",
     created_micros: int | None = None,
 ) -> bool:
-    """Store an event unless it is stored. Returns False if it is not, because there is no place for it.
+    """Store an event unless it is stored already. Returns False if it is not stored, because its kind has no place.
 
-    Each kind has `OUTBOX_PENDING_MAX` places. A domain may store an event of a kind if fewer of its events of this
-    kind wait than places of the kind are free. `created_micros` is when it happened; the default is the unit's time.
+    Each kind has `OUTBOX_PENDING_MAX` places in a channel. A domain may store an event if fewer of its events of the
+    kind wait than places are free. `created_micros` is the time of the occurrence; the default is the unit's time.
     """
     waiting = unit.row(_COUNT_WAITING, of_channel=channel.value, of_kind=kind, of_domain=domain)
     if waiting is not None and waiting["of_domain"] >= OUTBOX_PENDING_MAX - waiting["of_kind"]:
-        return False
+        return bool(find_stored(unit, [event_id]))
     unit.insert_new(
         outbox,
         event_id=event_id,
@@ -122,24 +123,24 @@ def list_due(unit: Unit, channel: Channel, now_micros: int) -> list[OutboxEvent]
 
 
 def note_delivered(unit: Unit, event_id: str) -> None:
-    """Note that the receiver has accepted the event."""
+    """Store that the receiver has accepted the event."""
     unit.update(outbox, {"event_id": event_id}, done_micros=unit.at_micros, problem=None)
 
 
 def note_problem(unit: Unit, event: OutboxEvent, problem: str, *, due_micros: int) -> None:
-    """Note that a delivery failed, and when to try again."""
+    """Store that a delivery failed, and when to try again."""
     changed = {"tries": event.tries + 1, "problem": problem[:_PROBLEM_CHARACTERS], "due_micros": due_micros}
     unit.update(outbox, {"event_id": event.event_id}, **changed)
 
 
 def set_aside(unit: Unit, event: OutboxEvent, problem: str) -> None:
-    """Note that the event will not be delivered, and why."""
+    """Store that the event will not be delivered, and why."""
     changed = {"tries": event.tries + 1, "problem": problem[:_PROBLEM_CHARACTERS], "done_micros": unit.at_micros}
     unit.update(outbox, {"event_id": event.event_id}, **changed)
 
 
 def find_pending(unit: Unit, channel: Channel) -> Pending | None:
-    """The channel's events that are not delivered, or None if there is none."""
+    """The channel's events that wait for delivery; None if there is none."""
     c = outbox.c
     pending = (c.done_micros.is_(None), c.channel == channel)
     counted = unit.row(select(func.count().label("count"), func.min(c.created_micros).label("oldest")).where(*pending))
@@ -151,7 +152,7 @@ def find_pending(unit: Unit, channel: Channel) -> Pending | None:
 
 
 def find_set_aside(unit: Unit, channel: Channel, *, since_micros: int) -> SetAside | None:
-    """The channel's events that were set aside since that time, or None if there is none."""
+    """The channel's events that were set aside since that time; None if there is none."""
     c = outbox.c
     wanted = select(c.problem, func.count().over().label("count"))
     wanted = wanted.where(c.channel == channel, c.done_micros >= since_micros, c.problem.is_not(None))
@@ -160,7 +161,7 @@ def find_set_aside(unit: Unit, channel: Channel, *, since_micros: int) -> SetAsi
 
 
 def forget_old(unit: Unit) -> None:
-    """Delete events that were delivered or set aside long ago."""
+    """Delete events that were delivered or set aside more than `OUTBOX_KEPT_SECONDS` ago."""
     before = unit.at_micros - OUTBOX_KEPT_SECONDS * 1_000_000
     unit.execute(outbox.delete().where(outbox.c.done_micros < before))
 

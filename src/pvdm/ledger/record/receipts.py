@@ -1,4 +1,4 @@
-"""Receipts: the signed statement of what a publication made visible, one for each snapshot."""
+"""Receipts: signed statements of what publications made visible, one for each snapshot."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class ReceiptRecord:
 
 
 def put(unit: Unit, receipt: ReceiptRecord, envelope: bytes, *, log_index: int) -> None:
-    """Store a receipt with its envelope; repetition is safe. Another receipt of the same snapshot is refused."""
+    """Store a receipt with its envelope. A repeated call changes nothing. Raises for a second receipt of a snapshot."""
     statements.put(unit, StatementKind.RECEIPT, receipt.receipt_id, envelope, log_index=log_index)
     ids.require_name(receipt.table_uuid, "table UUID")
     ids.require_snapshot_id(receipt.snapshot_id)
@@ -49,7 +49,7 @@ def get(unit: Unit, receipt_id: str) -> ReceiptRecord:
 
 
 def find_by_snapshot(unit: Unit, table_uuid: str, snapshot_id: str) -> ReceiptRecord | None:
-    """The receipt of a snapshot, or None. If a crash came before the receipt, the next start writes it."""
+    """The receipt of a snapshot, or None. After a crash before the receipt, the next start makes the receipt."""
     return record_if_found(ReceiptRecord, unit.find(receipts, table_uuid=table_uuid, snapshot_id=snapshot_id))
 
 
@@ -65,7 +65,7 @@ def any_exist(unit: Unit) -> bool:
 
 
 def list_ids_by_table(unit: Unit, table_uuid: str, *, after: int | None, count: int) -> list[str]:
-    """The ids of the table's next receipts after a log index."""
+    """The ids of the table's next `count` receipts after the log index `after`, in the log's order."""
     same_statement = statement_table.c.statement_id == receipts.c.receipt_id
     of_table = select(receipts.c.receipt_id).join(statement_table, same_statement)
     of_table = of_table.where(receipts.c.table_uuid == table_uuid)
@@ -108,7 +108,7 @@ def find_without_receipt(unit: Unit, table_uuid: str, snapshot_ids: Collection[i
 
 
 def _select_missing() -> Select[Any]:
-    """The chunks that were published without a receipt, except those whose receipt cannot be made (`note_lost`)."""
+    """Select the published chunks without a receipt, except those whose receipt cannot be made (`note_lost`)."""
     same_table = receipts.c.table_uuid == workloads.c.table_uuid
     same_snapshot = same_table & (receipts.c.snapshot_id == published.c.snapshot_id)
     key = workloads.c.table_uuid + "/" + published.c.snapshot_id

@@ -58,7 +58,7 @@ def next_id(unit: Unit) -> int:
 
 
 def begin(unit: Unit, restore: Restore) -> None:
-    """Note the restore. From the end of this transaction until `finish`, nothing else runs on the ledger."""
+    """Store the restore. From the end of this transaction until `finish`, nothing else runs on the ledger."""
     unit.lock_name(_LOCK)
     require_none_unfinished(unit)
     ids.require_name(restore.operator, "operator")
@@ -73,7 +73,7 @@ def begin(unit: Unit, restore: Restore) -> None:
 
 
 def finish(unit: Unit, restore_id: int) -> None:
-    """Note that the restore is done. A second call changes nothing."""
+    """Store that the restore is done. A second call changes nothing."""
     wanted = update(restores).where(restores.c.restore_id == restore_id, restores.c.finished_micros.is_(None))
     unit.execute(wanted.values(finished_micros=unit.at_micros, at_micros=unit.at_micros))
 
@@ -86,7 +86,7 @@ def require_none_unfinished(unit: Unit) -> None:
 
 
 def find_newest_micros(unit: Unit) -> int | None:
-    """When the ledger was last restored. None if it never was."""
+    """When the ledger was last restored; None if there was no restore."""
     found: int | None = unit.execute(select(func.max(restores.c.at_micros))).scalar_one()
     return found
 
@@ -134,7 +134,7 @@ def has_claim(unit: Unit, workload_id: str, target: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class LostClaim:
-    """The lost claim of a publication; its workload may have claimed any part of the target.
+    """The lost claim of a publication, whose workload may have claimed any part of the target.
 
     `receipt_id` is the publication's receipt, or a proof if it has no receipt. Without `release_id`, the id of a claim
     release, the lost claim blocks claims of other workloads.
@@ -149,7 +149,7 @@ class LostClaim:
 def put_lost_claim(
     unit: Unit, receipt_id: str, workload_id: str, *, target: str, release_id: str | None = None
 ) -> None:
-    """Note a lost claim, or one that was released before the restore; a second call changes nothing."""
+    """Store a lost claim; `release_id` if it was released before the restore. A second call changes nothing."""
     unit.insert_new(
         lost_claims,
         receipt_id=ids.require_sha256(receipt_id, "receipt id"),
@@ -175,7 +175,7 @@ def lock_lost_claim(unit: Unit, receipt_id: str) -> LostClaim:
 def list_lost_claims(
     unit: Unit, *, domain: str | None = None, receipt_id: str | None = None, count: int
 ) -> list[LostClaim]:
-    """At most `count` lost claims: first those that block claims, then the newest. `domain` is the table's."""
+    """At most `count` lost claims: first those that block claims, then released ones; both newest first."""
     c = lost_claims.c
     own_table = (tables.c.table_uuid == c.target) & tables.c.dropped_micros.is_(None)
     wanted = select(lost_claims).outerjoin(tables, own_table)
@@ -185,13 +185,13 @@ def list_lost_claims(
 
 
 def list_lost_claims_of(unit: Unit, workload_id: str) -> list[LostClaim]:
-    """The workload's lost claims, by receipt or proof."""
+    """The workload's lost claims, in order of the receipt's (or proof's) id."""
     wanted = select(lost_claims).where(lost_claims.c.workload_id == workload_id)
     return unit.records(LostClaim, wanted.order_by(lost_claims.c.receipt_id))
 
 
 def list_released(unit: Unit, *, target: str) -> list[str]:
-    """The receipts (or proofs) of the target whose lost claims are released, by id."""
+    """The ids of the target's receipts (or proofs) whose lost claims are released, in order."""
     c = lost_claims.c
     wanted = select(c.receipt_id).where(c.target == target, c.release_id.is_not(None)).order_by(c.receipt_id)
     return [row["receipt_id"] for row in unit.rows(wanted)]
@@ -225,7 +225,7 @@ class UsedChunk:
 
 
 def put_used_chunk(unit: Unit, workload_id: str, chunk_id: str, *, snapshot_id: str, receipt_id: str) -> None:
-    """Note that the chunk may be published; a second call changes nothing. `receipt_id` may be the id of a proof."""
+    """Store that the chunk may be published; a second call changes nothing. `receipt_id` may be the id of a proof."""
     unit.insert_new(
         used_chunks,
         workload_id=ids.require_workload_id(workload_id),
@@ -236,7 +236,7 @@ def put_used_chunk(unit: Unit, workload_id: str, chunk_id: str, *, snapshot_id: 
 
 
 def list_used_chunks(unit: Unit, workload_id: str) -> list[UsedChunk]:
-    """The workload's published chunks of the lost time, by id."""
+    """The workload's chunks that were, or may have been, published in the lost time; in order of id."""
     wanted = select(used_chunks).where(used_chunks.c.workload_id == workload_id).order_by(used_chunks.c.chunk_id)
     return [UsedChunk(row["chunk_id"], row["snapshot_id"], row["receipt_id"]) for row in unit.rows(wanted)]
 

@@ -44,9 +44,9 @@ workloads: Final = schema.table(
 WORKLOAD_IS_OPEN: Final = f"state = '{WorkloadState.OPEN}'"
 schema.index_where("workloads_open", WORKLOAD_IS_OPEN, workloads.c.workload_id)
 
-# Plans in the making: of workloads that become open when all `files` of the source have been read. `found` are the
-# values of the first `files_read` files, and `file_hashes` the hashes of these files one after another; `error` is why
-# there is no plan. None of them is in the step log.
+# Plans in the making. A workload becomes open when all `files` of its source have been read. `found` are the values of
+# the first `files_read` files. `file_hashes` are the hashes of these files, one after another. `error` is why no plan
+# was made. The step log has no plans in the making.
 plannings: Final = schema.table(
     "plannings",
     schema.text_column("workload_id", primary_key=True),
@@ -90,8 +90,8 @@ deadlines: Final = schema.table(
     Index("deadlines_deadline_micros", "deadline_micros"),
 )
 
-# One row for each time that a run got the right to work on a workload. The row with the largest number counts. Renewals
-# change `expires_micros` several times a minute, so the step log has only a note of each new row.
+# One row for each lease. Of a workload's leases, only the one with the largest number counts. Renewals change
+# `expires_micros` several times a minute, so the step log has only a note of each new row.
 leases: Final = schema.table(
     "leases",
     schema.text_column("workload_id", ForeignKey("workloads.workload_id"), primary_key=True),
@@ -114,13 +114,11 @@ attempts: Final = schema.table(
     *schema.text_columns("workload_id", "chunk_id"),
     schema.number_column("number", CheckConstraint("number >= 1", name="number_positive")),
     *schema.text_columns("branch", "prefix"),
-    schema.number_column(
-        "lease_number", nullable=True
-    ),  # the lease of the run that opened it; null if the Steward opened it
-    schema.text_column("producer"),  # the name of the token that opened it
+    schema.number_column("lease_number", nullable=True),  # null if the Steward, and not a run, opened the attempt
+    schema.text_column("producer"),  # the name of the token that opened the attempt
     *schema.state_column(ATTEMPT),
     schema.text_column("staged_snapshot_id", nullable=True, changes=True),
-    schema.number_column("handed_in_micros", nullable=True, changes=True),  # when its producer ended staging
+    schema.number_column("handed_in_micros", nullable=True, changes=True),  # when the attempt was reported as staged
     schema.text_column("reason", changes=True),
     schema.time_column(),
     *schema.hex_checks(32, "attempt_id"),
@@ -131,9 +129,9 @@ attempts: Final = schema.table(
     UniqueConstraint("prefix", name="attempts_prefix_once"),
     Index("attempts_at_micros", "at_micros"),
 )
-# As text: with values as parameters a database does not know that the index below has all these rows.
+# As text: if the values were parameters, a database could not use the index below for a query of these rows.
 ATTEMPT_IS_LIVE: Final = f"state IN ({', '.join(repr(str(state)) for state in ATTEMPT.live())})"
-# A second live attempt of a chunk cannot be stored, even if the code fails to check it.
+# The database refuses a second live attempt at a chunk, even if the code fails to check this.
 schema.index_where("attempts_one_live", ATTEMPT_IS_LIVE, attempts.c.workload_id, attempts.c.chunk_id, unique=True)
 
 nonces: Final = schema.table(
@@ -159,7 +157,7 @@ published: Final = schema.table(
     "published",
     *schema.text_columns("workload_id", "chunk_id", primary_key=True),
     *schema.text_columns("attempt_id", "nonce", "snapshot_id"),
-    # These four counts are null if a restored ledger knows the publication only from its receipt, else all set.
+    # A restore that stores a publication leaves these four counts null. Otherwise all four are set.
     schema.number_column("rows_added", nullable=True),
     schema.number_column("files_added", nullable=True),
     schema.number_column("rows_removed", nullable=True),
@@ -175,7 +173,7 @@ published: Final = schema.table(
 
 claims: Final = schema.table(
     "claims",
-    # No foreign key: a restored ledger may know the workload only from its receipt.
+    # No foreign key: a restored ledger may lack the workload.
     schema.text_column("workload_id", primary_key=True),
     schema.text_column("target", primary_key=True),
     *schema.text_columns("claim_column", "column_kind", nullable=True),
@@ -196,7 +194,7 @@ target_sources: Final = schema.table(
     schema.time_column(),
 )
 
-# Handles: workers exchange them for the digest keys of a verification job. `handle_workers`: the workers that did.
+# Workers exchange a handle for the digest keys of a verification job. `handle_workers` has the workers that did this.
 handles: Final = schema.table(
     "handles",
     schema.text_column("handle_sha256", primary_key=True),
@@ -219,7 +217,7 @@ handle_workers: Final = schema.table(
 
 
 class DisposalOutcome(StrEnum):
-    """What became of an ended attempt's files. LEFT: they stay as they are, because the table was dropped."""
+    """What became of an ended attempt's files. LEFT: nothing was done, because the table was dropped."""
 
     PUBLISHED = "published"
     QUARANTINED = "quarantined"
@@ -252,7 +250,7 @@ disposals: Final = schema.table(
     schema.text_column("attempt_id", ForeignKey("attempts.attempt_id"), primary_key=True),
     schema.text_column("outcome"),
     schema.number_column("removed"),  # number of files
-    schema.number_column("kept"),  # number of files that stay, because they are in use
+    schema.number_column("kept"),  # number of files that stay because they are referenced
     schema.text_column("note"),
     schema.time_column(),
     schema.one_of_check("outcome", DisposalOutcome),

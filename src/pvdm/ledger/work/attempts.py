@@ -1,4 +1,4 @@
-"""Attempts: tries at a chunk, one live at a time. Their states change only as `pvdm.model.states` allows."""
+"""Attempts at chunks. A chunk has at most one live attempt. `pvdm.model.states` lists the changes of states."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ATTEMPTS_PAGE_MAX_ROWS: Final = 1_000
 class AttemptOpening:
     """The values of a new attempt, which the Steward chooses. `prefix` is the folder that its job may write.
 
-    `producer` is the name of the token that opens it.
+    `producer` is the name of the token that opens the attempt.
     """
 
     attempt_id: str
@@ -35,7 +35,7 @@ class AttemptOpening:
     prefix: str
     nonce: str
     reason: str
-    lease_number: int | None = None  # of the lease under which a run opens it; None if the Steward opens it
+    lease_number: int | None = None  # the run's lease; None if the Steward opens the attempt
     producer: str = "steward"
 
 
@@ -62,7 +62,7 @@ def find(unit: Unit, attempt_id: str) -> Attempt | None:
 
 
 def find_opened(unit: Unit, attempt_id: str, workload_id: str, chunk_id: str) -> Attempt | None:
-    """The attempt that was opened under this id, or None. Raises `workload_invalid` if it is at another chunk."""
+    """The attempt with this id, or None. Raises `workload_invalid` if it is an attempt at another chunk."""
     found = find(unit, attempt_id)
     if found is not None and (found.workload_id, found.chunk_id) != (workload_id, chunk_id):
         raise Code.WORKLOAD_INVALID(reason="attempt_parameters_differ", got=attempt_id)
@@ -105,7 +105,7 @@ def list_by_chunks(unit: Unit, workload_id: str, chunk_ids: Sequence[str]) -> di
 
 
 def list_live(unit: Unit, workload_id: str | None = None) -> list[Attempt]:
-    """Every attempt that has not ended; of one workload, or of all. At its start the Steward continues them."""
+    """Every attempt of the workload, or of all workloads, that has not ended. A start of the Steward continues them."""
     live = select(attempts).where(text(ATTEMPT_IS_LIVE))  # as in the index of live attempts
     wanted = where_given(live, (attempts.c.workload_id, workload_id))
     return unit.records(Attempt, wanted.order_by(attempts.c.at_micros))
@@ -118,7 +118,7 @@ def list_ended(unit: Unit, table_uuid: str) -> list[Attempt]:
 
 
 def count_last_states(unit: Unit, workload_ids: Sequence[str]) -> dict[str, dict[AttemptState, int]]:
-    """For each workload: how many chunks have their last attempt in each state. Untried chunks do not count."""
+    """For each workload: how many chunks have their last attempt in each state. Chunks without one do not count."""
     last = (
         select(attempts.c.workload_id, attempts.c.chunk_id, func.max(attempts.c.number).label("last"))
         .where(attempts.c.workload_id.in_(workload_ids))
@@ -138,7 +138,7 @@ def count_last_states(unit: Unit, workload_ids: Sequence[str]) -> dict[str, dict
 
 
 def count_handed_in(unit: Unit, workload_ids: Sequence[str]) -> dict[str, int]:
-    """How many attempts of these workloads were handed in, whatever became of them. This number never falls."""
+    """How many attempts of each workload were handed in, including failed ones. This number never falls."""
     wanted = select(attempts.c.workload_id, func.count().label("handed_in"))
     wanted = wanted.where(attempts.c.workload_id.in_(workload_ids), attempts.c.handed_in_micros.is_not(None))
     return {row["workload_id"]: row["handed_in"] for row in unit.rows(wanted.group_by(attempts.c.workload_id))}
@@ -156,9 +156,9 @@ def _select_at_table(table_uuid: str) -> Select[Any]:
 
 
 def open_next(unit: Unit, opening: AttemptOpening, *, most: int = ATTEMPTS_MAX) -> Attempt:
-    """Open the chunk's next attempt in state STAGING, with its first nonce. If the id was opened, return that attempt.
+    """Open the chunk's next attempt in state STAGING, with its first nonce. If its id exists, return that attempt.
 
-    `most` is how many attempts at the chunk may fail; `ROLLED_BACK_MAX` limits those that are rolled back.
+    `most` is how many attempts at the chunk may fail; `ROLLED_BACK_MAX` is how many may be rolled back.
     """
     unit.lock_name(f"workload {opening.workload_id}")
     ids.require_random_id(opening.attempt_id, "attempt id")
@@ -183,7 +183,7 @@ def open_next(unit: Unit, opening: AttemptOpening, *, most: int = ATTEMPTS_MAX) 
 
 
 def require_leased(unit: Unit, attempt: Attempt, *, now_micros: int) -> None:
-    """Raise `lease_lost` if the run that opened the attempt does not hold the workload's lease any more."""
+    """Raise `lease_lost` if the run that opened the attempt no longer holds the workload's lease."""
     if attempt.lease_number is not None:
         leases.require_held(unit, attempt.workload_id, attempt.lease_number, now_micros=now_micros)
 
@@ -205,7 +205,7 @@ def begin_committing(unit: Unit, attempt_id: str, *, reason: str) -> Attempt:
 
 
 def end(unit: Unit, attempt_id: str, to: AttemptState, *, reason: str) -> Attempt:
-    """End as VERIFICATION_FAILED or ROLLED_BACK, and abort the nonce. The same end again is no change."""
+    """End as VERIFICATION_FAILED or ROLLED_BACK, and abort the nonce. A repeated call changes nothing."""
     if to not in (AttemptState.VERIFICATION_FAILED, AttemptState.ROLLED_BACK):
         raise Code.WORKLOAD_INVALID(reason="attempt_end_invalid", got=to)
     found = lock(unit, attempt_id)
@@ -229,7 +229,7 @@ def publish(
 
 
 def settle(unit: Unit, attempt_id: str, nonce: str, snapshot_id: str) -> Attempt:
-    """Move to COMMITTED and commit the nonce, because the catalog shows the attempt's snapshot. Idempotent."""
+    """Make an attempt that a restore found published COMMITTED, and commit its nonce. Idempotent."""
     found = lock(unit, attempt_id)
     _require_nonce_of(unit, attempt_id, nonce)
     nonces.settle(unit, nonce, snapshot_id)
@@ -283,7 +283,7 @@ def _next_number(unit: Unit, opening: AttemptOpening, most: int) -> int:
 
 
 def _require_attempt_left(opening: AttemptOpening, how: str, ended: int, most: int) -> None:
-    """Raise `attempts_used_up` if `most` attempts have ended: `how` is "failed" or "rolled back" (as by a crash)."""
+    """Raise `attempts_used_up` if `most` attempts have ended in this way: `how` is "failed" or "rolled back"."""
     if ended >= most:
         raise Code.ATTEMPTS_USED_UP(
             f"chunk {opening.chunk_id} has no attempt left",
@@ -315,7 +315,7 @@ def _move(unit: Unit, found: Attempt, to: AttemptState, reason: str, **columns: 
 
 
 def _moved_error(found: Attempt, to: AttemptState) -> PvdmError:
-    """The error for an attempt that is in no state from which it can become `to`."""
+    """The error for an attempt that cannot become `to` from its state."""
     before = sorted({step.old for step in ATTEMPT.transitions if step.new == to})
     message = f"attempt {found.number} of chunk {found.chunk_id} cannot become {to}"
     expected = " or ".join(before) or "no state at all"

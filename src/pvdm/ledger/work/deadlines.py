@@ -1,4 +1,4 @@
-"""Deadlines of workloads, by the ledger's clock: until when runs may stage chunks. One for all runs of a workload."""
+"""Deadlines of workloads, by the ledger's clock: all runs of a workload may stage its chunks until its deadline."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PASSED_PAGE_MAX_ROWS: Final = 500
 
 @dataclass(frozen=True, slots=True)
 class Deadline:
-    """A workload's deadline, so many seconds after its opening."""
+    """A workload's deadline, `seconds` after its opening."""
 
     workload_id: str
     seconds: int
@@ -29,7 +29,7 @@ class Deadline:
 
     @property
     def opened_micros(self) -> int:
-        """When the workload was opened."""
+        """The time from which `seconds` count: the opening, or the first `set_timeout` if that came later."""
         return self.deadline_micros - self.seconds * MICROS_PER_SECOND
 
 
@@ -48,13 +48,13 @@ def find(unit: Unit, workload_id: str) -> Deadline | None:
 
 
 def find_all(unit: Unit, workload_ids: Sequence[str]) -> dict[str, Deadline]:
-    """The deadlines of those of these workloads that have one."""
+    """The deadlines by workload id; workloads without a deadline are left out."""
     rows = unit.rows_with(select(deadlines), deadlines.c.workload_id, list(workload_ids))
     return {row["workload_id"]: record_from(Deadline, row) for row in rows}
 
 
 def page_passed(unit: Unit, *, after: tuple[int, str], now_micros: int) -> list[PassedDeadline]:
-    """The next page of passed deadlines of open workloads, by time and id; `after` is the last of the page before."""
+    """A page of passed deadlines of open workloads, by time and id. `after` is the last deadline of the page before."""
     time, workload_id = deadlines.c.deadline_micros, deadlines.c.workload_id
     later = or_(time > after[0], and_(time == after[0], workload_id > after[1]))
     wanted = select(workload_id, time, workloads.c.domain).join(workloads, workloads.c.workload_id == workload_id)

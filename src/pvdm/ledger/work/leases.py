@@ -26,7 +26,7 @@ _EVENT: Final = "leased"
 class Runner:
     """A run of a workload. `holder` is its token's name, `runner` its process and host as text.
 
-    `process` identifies the process on its host, so that another run there can find out that it has ended.
+    `process` identifies the process on its host, so that another run on the host can find out that it has ended.
     """
 
     run_id: str
@@ -37,7 +37,7 @@ class Runner:
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """A lease in the ledger; `at_micros` is when it was acquired or last renewed."""
+    """A lease in the ledger; `at_micros` is when the lease was last changed."""
 
     workload_id: str
     lease_number: int
@@ -50,9 +50,9 @@ class Lease:
     at_micros: int
 
     def is_live(self, now_micros: int) -> bool:
-        """Whether it has not expired. A request may have read the time before the lease was last changed.
+        """Whether the lease has not expired. A request may have read `now_micros` before the lease was last changed.
 
-        So a lease that was released at `at_micros` is not live, whatever the time is that the request has read.
+        So a lease that was released at `at_micros` is not live, even if `now_micros` is earlier.
         """
         return max(now_micros, self.at_micros) < self.expires_micros
 
@@ -77,9 +77,9 @@ def find_newest_of(unit: Unit, workload_ids: Sequence[str]) -> dict[str, Lease]:
 
 
 def acquire(unit: Unit, workload_id: str, runner: Runner, *, seconds: int, take_over_from: int | None = None) -> Lease:
-    """Acquire the lease of an open workload with a new number; a run that holds it renews it.
+    """Acquire the lease of an open workload with a new number, or renew it if the run holds it.
 
-    Raises `workload_leased` while another run holds it, unless its number is `take_over_from`.
+    Raises `workload_leased` while another run holds the lease, unless the lease's number is `take_over_from`.
     """
     ids.require_random_id(runner.run_id, "run id")
     unit.lock_name(f"workload {workload_id}")
@@ -118,14 +118,14 @@ def acquire(unit: Unit, workload_id: str, runner: Runner, *, seconds: int, take_
 
 
 def renew(unit: Unit, workload_id: str, run_id: str, lease_number: int) -> Lease:
-    """Let the lease expire later. Raises `lease_lost` if it has expired, or another run has acquired a newer one."""
+    """Let the lease expire later. Raises `lease_lost` if it has expired, or if another run has a newer lease."""
     unit.lock_name(f"workload {workload_id}")
     held = _require_held_by(unit, workload_id, run_id, lease_number)
     return _set_expiry(unit, held, _expiry(unit, workload_id, held.seconds))
 
 
 def release(unit: Unit, workload_id: str, run_id: str, lease_number: int) -> Lease:
-    """Let the lease expire now. One that has expired, or is not the newest, stays. Returns the newest lease."""
+    """Let the lease expire now. An expired lease, or one that is not the newest, stays. Returns the newest lease."""
     unit.lock_name(f"workload {workload_id}")
     newest = find_newest(unit, workload_id)
     if newest is None:
@@ -136,7 +136,7 @@ def release(unit: Unit, workload_id: str, run_id: str, lease_number: int) -> Lea
 
 
 def set_timeout(unit: Unit, workload_id: str, seconds: int) -> None:
-    """Change the workload's deadline. A live lease ends no later than it."""
+    """Change the workload's deadline. A live lease expires at the new deadline at the latest."""
     deadlines.set_timeout(unit, workload_id, seconds)
     newest, deadline = find_newest(unit, workload_id), deadlines.find(unit, workload_id)
     if newest is not None and deadline is not None and newest.expires_micros > deadline.deadline_micros:
@@ -147,7 +147,7 @@ def require_held(unit: Unit, workload_id: str, lease_number: int, *, now_micros:
     """The lease with this number. Raises `lease_lost` if it has expired or is not the newest one.
 
     Raises `workload_timed_out` instead if it has expired because the workload's deadline has passed.
-    `now_micros` is the time to compare with in a unit that only reads; a unit that writes has its own.
+    `now_micros` is the time to compare with in a unit that only reads; a unit that writes has its own time.
     """
     now = unit.at_micros if now_micros is None else now_micros
     newest = find_newest(unit, workload_id)
@@ -166,9 +166,9 @@ def require_newest(unit: Unit, workload_id: str, lease_number: int) -> None:
 
 
 def extend(unit: Unit, *, recent_micros: int = 0) -> None:
-    """Give the leases that were live when a Steward last served the time since then, when no run could renew them.
+    """Add the time since a Steward last served to the leases that were live then: no run could renew them.
 
-    Nothing is extended if a Steward served within the last `recent_micros`, since that one may still serve.
+    Does nothing if a Steward served within the last `recent_micros`, since that Steward may still serve.
     """
     last_renewal: int | None = unit.execute(select(func.max(leases.c.at_micros))).scalar_one()
     served = max(clock.last_served_micros(unit), last_renewal or 0)
@@ -177,14 +177,14 @@ def extend(unit: Unit, *, recent_micros: int = 0) -> None:
         return
     for each in unit.records(Lease, select(leases).where(leases.c.expires_micros > served)):
         unit.lock_name(f"workload {each.workload_id}")
-        if find_newest(unit, each.workload_id) != each:  # it has changed: another Steward has started meanwhile
+        if find_newest(unit, each.workload_id) != each:  # not the newest, or another start has extended it
             continue
         deadline, expires = deadlines.find(unit, each.workload_id), each.expires_micros + absence
         _set_expiry(unit, each, expires if deadline is None else min(expires, deadline.deadline_micros))
 
 
 def _expiry(unit: Unit, workload_id: str, seconds: int) -> int:
-    """When a lease that is acquired or renewed now expires: at the workload's deadline at the latest."""
+    """When a lease expires that is acquired or renewed now: at the workload's deadline at the latest."""
     deadline = deadlines.require_not_passed(unit, workload_id, unit.at_micros)
     expires = unit.at_micros + seconds * MICROS_PER_SECOND
     return expires if deadline is None else min(expires, deadline.deadline_micros)

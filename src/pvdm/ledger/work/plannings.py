@@ -1,4 +1,4 @@
-"""Plans in the making: what a workload will be opened with, and the values that were read from its source so far."""
+"""Plans in the making: how a workload is to be opened, and the values that were read from its source so far."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pvdm.model.chunk import require_values_size
 
 DOMAIN_PLANS_MAX: Final = 100
 PLAN_STARTS_MAX: Final = 3
-_FAILED_MICROS: Final = 3_600 * 1_000_000  # for so long a failed planning is kept for callers that wait for it
+_FAILED_MICROS: Final = 3_600 * 1_000_000  # how long a failed planning stays for callers that wait for it
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +25,8 @@ class Planning:
     """A plan in the making. `error` is the JSON of the error that ended it, `found` the values of the files read.
 
     `file_hashes` are the hashes of the files read, one after another; `found` holds for these bytes only.
-    `starts` counts how often the job has begun since it last stored something. A start that ended with an error does
-    not count, only one that ended with the Steward's process.
+    `starts` counts the starts of the job since it last stored something. A start that an error
+    ended does not count; a start that ended with the Steward's process does.
     """
 
     opening: Opening
@@ -39,8 +39,8 @@ class Planning:
     found: bytes = b""
     file_hashes: bytes = b""
     error: str | None = None
-    error_reported: bool = False  # whether a caller has got it
-    at_micros: int = 0  # when it was last changed
+    error_reported: bool = False  # whether a caller has got `error`
+    at_micros: int = 0  # when the planning was last changed
 
 
 class UnfinishedPlan(NamedTuple):
@@ -63,7 +63,7 @@ def list_unfinished(unit: Unit) -> list[UnfinishedPlan]:
 
 
 def begin(unit: Unit, planning: Planning) -> Planning:
-    """Store the planning, in place of one that has failed. If one is under way, return that unchanged.
+    """Store the planning, in place of a failed one. If a planning is under way, return that one unchanged.
 
     Raises `plans_too_many` if the domain has too many unfinished plans.
     """
@@ -113,7 +113,7 @@ def note_start(unit: Unit, workload_id: str) -> None:
 
 
 def forget_start(unit: Unit, workload_id: str, starts: int) -> None:
-    """Do not count the last start of the job: it ended with an error, and not with the process.
+    """Take back the count of the job's last start, because an error ended it and not the end of the process.
 
     `starts` is the number before that start.
     """
@@ -140,7 +140,7 @@ def note_reported(unit: Unit, workload_id: str) -> None:
 
 
 def remove(unit: Unit, workload_id: str) -> None:
-    """Remove the planning, if there is one: the workload is open, or its error has been reported."""
+    """Remove the planning, if there is one: the workload becomes open, or a new planning replaces a failed one."""
     unit.execute(plannings.delete().where(plannings.c.workload_id == workload_id))
 
 

@@ -23,7 +23,7 @@ HISTORY_PAGE_MAX_ROWS: Final = 2_000
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Under which contract, in which domain and by which producer attempts were opened."""
+    """The contract, domain and producer of attempts or leases."""
 
     contract_hash: str
     domain: str
@@ -32,7 +32,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class AttemptEnd:
-    """How an attempt ended. `verdict` and `classes` are those of its last proof, `verdict_micros` its first proof's."""
+    """How an attempt ended. `verdict` and `classes` are from its last proof, `verdict_micros` is from its first."""
 
     attempt_id: str
     origin: Origin
@@ -46,13 +46,13 @@ class AttemptEnd:
 
 
 def page_ended(unit: Unit, after: tuple[int, str]) -> list[tuple[int, str]]:
-    """When the next attempts ended, and their ids, after such a pair, in the order of both."""
+    """The next page of ended attempts: when each ended, and its id, in this order, after the pair `after`."""
     ended = attempts.c.state.in_(ATTEMPT.terminal())
     return _page(unit, select(attempts.c.at_micros, attempts.c.attempt_id).where(ended), after)
 
 
 def page_proofs(unit: Unit, after: tuple[int, str]) -> list[tuple[int, str]]:
-    """When the next proofs were stored, and their ids, after such a pair, in the order of both."""
+    """The next page of proofs: when each was stored, and its id, in this order, after the pair `after`."""
     return _page(unit, select(proofs.c.at_micros, proofs.c.proof_id), after)
 
 
@@ -107,7 +107,7 @@ def _to_end(row: Row, attempt_proofs: Sequence[Row]) -> AttemptEnd:
 
 @dataclass(frozen=True, slots=True)
 class LiveAttempts:
-    """How many attempts are in a live state, and when the earliest of them entered it."""
+    """How many attempts of an origin are in a live state, and when the first of them entered this state."""
 
     origin: Origin
     state: AttemptState
@@ -127,7 +127,7 @@ def count_live_attempts(unit: Unit) -> list[LiveAttempts]:
 
 
 def count_live_leases(unit: Unit, now_micros: int) -> dict[Origin, int]:
-    """The workloads whose newest lease has not expired."""
+    """The number of workloads whose newest lease has not expired, by origin."""
     newest = leases.alias()
     is_newer = (newest.c.workload_id == leases.c.workload_id) & (newest.c.lease_number > leases.c.lease_number)
     unexpired = select(leases.c.workload_id, leases.c.holder.label("producer"))
@@ -145,10 +145,10 @@ def find_last_hand_in(unit: Unit, workload_id: str) -> int:
 
 
 def list_without_progress(unit: Unit, leases_least: int, *, workload_id: str | None = None) -> list[tuple[str, Origin]]:
-    """Open workloads that were leased so often since the last hand-in, while the Steward works on none of their chunks.
+    """Open workloads with at least `leases_least` leases since the last hand-in, and no chunk with the Steward.
 
-    With atomicity `workload` a proved chunk waits for the other chunks, so it does not count. With `workload_id`, only
-    this workload is looked at.
+    With atomicity `workload`, a proved chunk does not count: it waits for the other chunks. With `workload_id`, only
+    this workload is searched.
     """
     opened = select(workloads).where(text(WORKLOAD_IS_OPEN)).subquery()
     of_workload = attempts.c.workload_id == opened.c.workload_id

@@ -15,7 +15,7 @@ from pvdm.trust.verify import require_pass
 
 
 def read_releases(evidence: Evidence, statements: Statements, notes: Notes) -> tuple[ReleaseEntry, ...]:
-    """The valid claim releases, in the log's order. Invalid and missing ones are noted."""
+    """The valid claim releases, in the log's order. Invalid and missing releases become findings."""
     receipts = {each.statement_id: each.predicate for each in statements.all_receipts()}
     entries = []
     for release in sorted(statements.releases, key=lambda each: each.logged.index):
@@ -51,7 +51,7 @@ def require_release_publication(release: ClaimRelease, receipts: Mapping[str, Re
 
 
 def require_unreceipted_pass(proof_id: str, receipts: Mapping[str, Receipt], statements: Statements) -> ProofCore:
-    """The proof is valid and a PASS, and no receipt names it. A restore takes no FAIL for a publication."""
+    """The proof is a valid PASS that no receipt names. Without a receipt, a restore counts no FAIL as published."""
     named_by = next((receipt_id for receipt_id, each in receipts.items() if proof_id in each.proof_ids), None)
     if named_by is not None:
         raise refused("audit_release_wrong_publication", f"receipt {named_by}, which names the proof", "no receipt")
@@ -61,7 +61,7 @@ def require_unreceipted_pass(proof_id: str, receipts: Mapping[str, Receipt], sta
 
 
 def require_release(publication_id: str, known: Collection[str]) -> None:
-    """A valid claim release names this publication. The Steward says that its lost claim is released."""
+    """A valid claim release names this publication, whose lost claim is released according to the Steward."""
     if publication_id not in known:
         raise refused("audit_release_missing", f"a claim release for {publication_id}", "no valid one")
 

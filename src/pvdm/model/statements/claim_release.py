@@ -1,4 +1,4 @@
-"""Claim releases: operators' signed permissions to claim rows of a table although a restore has lost a claim on it."""
+"""Claim releases: operators sign that a claim which a restore has lost no longer blocks other claims on its table."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pvdm.model.statements.table import TableRef
 
 @dataclass(frozen=True, slots=True)
 class ClaimRelease(Document, title="the claim release"):
-    """A named operator releases the lost claim of one publication: it no longer blocks claims of other workloads.
+    """A named operator releases the lost claim of one publication, which then blocks no other workload's claim.
 
     `receipt_id` and `proof_ids` are what the restore found of the publication; without a receipt it found one proof.
     `restore_id` is the last restore before the release.
@@ -37,7 +37,7 @@ class ClaimRelease(Document, title="the claim release"):
         return self.receipt_id or self.proof_ids[0]
 
     def require_consistent(self) -> None:
-        """Without a receipt there is exactly one proof, because it identifies the publication."""
+        """Raise if the lifetime is not allowed, or if a release without a receipt names several proofs or none."""
         require_approval_lifetime(self.issued_at, self.expires_at)
         if self.receipt_id is None and len(self.proof_ids) != 1:
             raise invalid("the proofs of a claim release without a receipt", "one", str(len(self.proof_ids)))

@@ -33,7 +33,7 @@ _ATTEMPT_ID: Final = re.compile(r"[0-9a-f]{32}")
 
 
 class QuarantineFiles:
-    """Lists and removes files of failed attempts; their proofs stay."""
+    """Lists and removes files of failed attempts. The attempts' proofs stay."""
 
     def __init__(self, ledger: Ledger, clock: LedgerClock, catalog: Catalog, vault: Vault) -> None:
         self._ledger = ledger
@@ -42,15 +42,15 @@ class QuarantineFiles:
         self._vault = vault
 
     def list_page(self, grant: Grant, *, table: str | None = None, after: str | None = None) -> list[QuarantinedView]:
-        """A page of the quarantine of the caller's domain, or of one table, oldest first.
+        """A page of the attempts with files in quarantine, of the caller's domain or of one table, oldest first.
 
-        Attempts that the ledger does not know come last, by their ids.
+        Attempts that the ledger lacks (unknown attempts) come last, by their ids.
         """
         refuse_attempt_token(grant)
         only_uuid = None if table is None else load_row(self._catalog, grant, table).table_uuid
         unexpected = self._find_unexpected(only_uuid)
         with self._ledger.read() as unit:
-            # If the page before ended with an unknown attempt, only unknown ones are left.
+            # If the page before ended with an unknown attempt, only unknown attempts are left.
             after_unknown = None if after is None or attempts.find(unit, after) is not None else after
             found: list[Attempt] = []
             if after_unknown is None:
@@ -72,9 +72,9 @@ class QuarantineFiles:
         return views
 
     def remove(self, grant: Grant, attempt_ids: Sequence[str], reason: str) -> list[Removal]:
-        """Remove the files of these attempts, and record it.
+        """Remove the files of these attempts, and record each removal.
 
-        Raises before anything is removed if one of them is not in quarantine, or may still be published.
+        Raises, before anything is removed, if one attempt is not in quarantine or may still be published.
         """
         refuse_attempt_token(grant)
         with self._ledger.read() as unit:
@@ -93,10 +93,10 @@ class QuarantineFiles:
         return [*removed, *(self._remove_unknown(grant, each, reason) for each in unknown.values())]
 
     def _is_unexpected(self, attempt_id: str) -> bool:
-        """Whether there are files in quarantine that the ledger does not expect there.
+        """Whether the attempt has files in quarantine although, by the ledger, it has none there.
 
-        A delayed clean-up may have written them after their removal; or the ledger was restored, and its backup is from
-        before the attempt failed.
+        A delayed clean-up may have written these files after a removal. Or the ledger was restored from a backup that
+        is older than the attempt's failure.
         """
         with self._ledger.read() as unit:
             if not disposals.find_unexpected(unit, [attempt_id]):
@@ -105,7 +105,7 @@ class QuarantineFiles:
         return bool(self._list_files(uuid, attempt_id))
 
     def _find_unexpected(self, table_uuid: str | None) -> list[str]:
-        """The attempts with such unexpected files, of one table or of all."""
+        """The attempts with unexpected files (`_is_unexpected`), of one table or of all."""
         uuids = self._vault.tables() if table_uuid is None else [table_uuid]
         folders = [name for uuid in uuids for name in self._vault.folders(uuid, VaultKind.QUARANTINE)]
         with self._ledger.read() as unit:
@@ -122,16 +122,16 @@ class QuarantineFiles:
         removal = Removal(attempt_id, grant.token_id, grant.name, reason, len(files), size, done=False)
 
         def begin(unit: Unit) -> Removal:
-            # Checked again in this transaction: files that cannot be published now cannot be published later either.
+            # Checked again in this transaction. Files that cannot be published now cannot be published later either.
             _require_removable(unit, grant, attempt_id, unexpected=unexpected)
             earlier = disposals.find_removal(unit, attempt_id)
-            if earlier is not None and earlier.done:  # its files are there again
+            if earlier is not None and earlier.done:  # files came back after their removal
                 return disposals.add_removal_event(unit, removal, known=True)
             return disposals.begin_removal(unit, removal)
 
         begun = self._ledger.transact(begin, at_micros=self._clock.now_micros())
-        # Listed again: a file that was written before the record of the removal is in this list. A clean-up that writes
-        # a file later finds the record, and removes the file itself.
+        # Listed again, to get every file that was written before the removal was recorded. A clean-up that writes a
+        # file later finds the record, and removes the file itself.
         for each in self._list_files(uuid, attempt_id):
             self._vault.remove(str(each.place))
         self._ledger.transact(lambda unit: disposals.end_removal(unit, attempt_id), at_micros=self._clock.now_micros())
@@ -152,7 +152,7 @@ class QuarantineFiles:
     def _list_unknown(self, grant: Grant, table_uuid: str | None) -> list[UnknownFolder]:
         """The folders of unknown attempts, of one table or of all, by attempt id.
 
-        A token of one domain gets only those of that domain's existing tables: a dropped table's domain is unknown.
+        A token of one domain gets only the folders of its existing tables, because a dropped table's domain is unknown.
         """
         domain = visible_domain(grant)
         found: list[UnknownFolder] = []
@@ -193,10 +193,10 @@ class QuarantineFiles:
 
 
 class QuarantineRetention:
-    """Removes the files of failed attempts from quarantine once they were kept for long enough.
+    """Removes the files of failed attempts from quarantine after `kept_days`.
 
-    It has the rights and the rules of an operator's removal: files that may still be published stay, and the step log
-    notes each removal. Files of attempts that the ledger does not know stay until an operator removes them.
+    The rules of an operator's removal apply: files that may still be published stay, and the step log notes each
+    removal. Files of attempts that the ledger lacks stay until an operator removes them.
     """
 
     def __init__(self, files: QuarantineFiles, kept_days: int) -> None:
@@ -205,7 +205,7 @@ class QuarantineRetention:
         self._swept_at = 0.0
 
     def sweep(self) -> int:
-        """Remove what was kept for long enough, at most once a day; returns how many attempts had such files."""
+        """Remove the files that are old enough, at most once a day. Returns how many attempts' files it removed."""
         now = time.time()
         if now - self._swept_at < _SWEEP_INTERVAL_SECONDS:
             return 0
@@ -214,13 +214,13 @@ class QuarantineRetention:
         return removed
 
     def _list_old(self) -> Iterator[QuarantinedView]:
-        """The attempts whose files were kept for long enough, oldest first."""
+        """The attempts whose files were kept for `kept_days`, oldest first."""
         after: str | None = None
         while page := self._files.list_page(STEWARD_GRANT, after=after):
             for each in page:
                 is_known, is_old = each.workload_id is not None, each.age_seconds >= self._kept_days * _DAY_SECONDS
                 if not is_known or not is_old:
-                    return  # all further ones are younger, or unknown
+                    return  # all further attempts are younger, or unknown
                 yield each
             after = page[-1].attempt_id
 
@@ -230,7 +230,7 @@ class QuarantineRetention:
         except PvdmError as error:
             if isinstance(error, UnavailableError):
                 raise
-            # Since it was listed, another Steward or an operator has removed it.
+            # Another Steward or an operator has removed the files since the attempt was listed.
             log_warning("quarantine_kept", attempt_id=attempt_id, code=error.reason)
             return False
         return True
@@ -250,7 +250,7 @@ def _log_removed(removal: Removal, *, table: str | None, table_uuid: str, worklo
 
 
 def _read_facts(unit: Unit, attempt: Attempt) -> tuple[str, dict[str, str | None]]:
-    """The UUID of the attempt's table, and the facts of its view that the ledger has."""
+    """The UUID of the attempt's table, and the facts for the attempt's view that the ledger has."""
     uuid = workloads.get(unit, attempt.workload_id).opening.table_uuid
     attempt_proofs = proofs.list_by_attempt(unit, attempt.attempt_id)
     return uuid, {
@@ -267,14 +267,14 @@ def _why_undecided(unit: Unit, attempt: Attempt) -> str | None:
     """Why the files may still be needed, or None: break-glass can publish a failed chunk of an open workload."""
     workload = workloads.get(unit, attempt.workload_id)
     published = chunks.list_publications(unit, attempt.workload_id, [attempt.chunk_id])
-    was_proved = any(each.verdict is Outcome.PASS for each in proofs.list_by_attempt(unit, attempt.attempt_id)[-1:])
-    if workload.state is not WorkloadState.OPEN or published or was_proved:
+    has_passed = any(each.verdict is Outcome.PASS for each in proofs.list_by_attempt(unit, attempt.attempt_id)[-1:])
+    if workload.state is not WorkloadState.OPEN or published or has_passed:
         return None
     return f"workload {attempt.workload_id} is open, and this chunk of it is not published"
 
 
 def _require_removable(unit: Unit, grant: Grant, attempt_id: str, *, unexpected: bool) -> None:
-    """Refuse to remove files that may still be published, or that are neither listed nor `unexpected`."""
+    """Raise if the files may still be published, or are neither in quarantine by the ledger nor `unexpected`."""
     attempt = attempts.get(unit, attempt_id)
     require_domain(grant, workloads.get(unit, attempt.workload_id).opening.domain)
     if attempt.state in ATTEMPT.live():
@@ -290,9 +290,9 @@ def _require_removable(unit: Unit, grant: Grant, attempt_id: str, *, unexpected:
 
 @dataclass(frozen=True, slots=True)
 class UnknownFolder:
-    """Files in quarantine of an attempt that the ledger does not know, as after a restore from a backup.
+    """Files in quarantine of an attempt that the ledger lacks, for example after a restore from a backup.
 
-    They cannot be published: an attempt is in the ledger before its first file is in quarantine.
+    They cannot be published. No running attempt is unknown: the ledger has it before its first file is in quarantine.
     """
 
     attempt_id: str

@@ -59,7 +59,7 @@ def make_alerts_config(section: AlertsSection | None, folder: Path) -> AlertsCon
         case list() as command, None, None:
             return CommandAlerts(tuple(command), *limits)
         case None, str() as url, str() as file:
-            _require_safe(url)
+            _require_safe_url(url)
             return WebhookAlerts(url, folder / file, *limits)
         case _:
             given = [name for name in ("command", "webhook", "secret_file") if getattr(section, name) is not None]
@@ -67,8 +67,8 @@ def make_alerts_config(section: AlertsSection | None, folder: Path) -> AlertsCon
             raise _error("the section does not say where alerts go", expected, " and ".join(given) or "nothing")
 
 
-def _require_safe(url: str) -> None:
-    """Require TLS, except on this machine, since the body tells what failed."""
+def _require_safe_url(url: str) -> None:
+    """Require a URL with TLS or on loopback, since an alert says what failed. Refuse a password in the URL."""
     try:
         parts = urlsplit(url)
         host, port = parts.hostname or "", parts.port

@@ -18,7 +18,7 @@ LINEAGE_CONFIG_MAX_BYTES: Final = 65_536
 
 @dataclass(frozen=True, slots=True)
 class LineageConfig:
-    """The library's configuration file, and the namespace of jobs and datasets (by default the catalog's name)."""
+    """The OpenLineage library's configuration file, and the namespace of jobs and datasets (None: catalog name)."""
 
     config_file: Path
     namespace: str | None
@@ -37,7 +37,7 @@ def make_lineage_config(section: LineageSection | None, folder: Path) -> Lineage
 
 
 def read_transport(path: Path) -> dict[str, Any]:
-    """Read the table `transport` of the library's file. It may hold a key, so the file must have mode 0600."""
+    """Read `transport` from the OpenLineage library's file. The file may hold a key, so it must have mode 0600."""
     data = disk.read_own(path, size_max_bytes=LINEAGE_CONFIG_MAX_BYTES)
     try:
         found = yaml.safe_load(data)

@@ -33,7 +33,7 @@ _PATTERN_DESCRIPTIONS: Final = {
     f"^{sections.IDENTITY}$": "1 to 128 of a to z, 0 to 9 and . _ @ / : -, the first a letter or digit",
     f"^{_SHA256}$": "64 lower-case hex digits",
 }
-# What an error message says for the type of a value in the file.
+# The name of each type of value in error messages.
 _TYPE_NAMES: Final = {
     str: "text",
     int: "a whole number",
@@ -82,7 +82,7 @@ class Limits:
     __pydantic_config__ = ConfigDict(extra="forbid")
 
     body_max_bytes: Annotated[int, Field(strict=True, ge=1_024, le=67_108_864)] = 65_536
-    # The limit for signed statements (a trust root of 1 MiB grows by base64 and signatures), and the catalog's bodies.
+    # The limit for requests to the catalog and for signed statements: a trust root of 1 MiB, base64 and signatures.
     envelope_max_bytes: Annotated[int, Field(strict=True, ge=1_024, le=67_108_864)] = 2_097_152
     rate_per_second: Annotated[int, Field(strict=True, ge=1, le=100_000)] = 100
     burst: Annotated[int, Field(strict=True, ge=1, le=1_000_000)] = 400
@@ -128,7 +128,7 @@ class CatalogConfig:
     warehouse: str
     metadata: ConfiguredPath
     name: str = "lake"
-    vault: ConfiguredPath = Path()  # stands for the default
+    vault: ConfiguredPath = Path()  # an empty path stands for the default
     upstreams: tuple[sections.UpstreamConfig, ...] = ()
 
     def __post_init__(self) -> None:
@@ -157,7 +157,7 @@ class StewardConfig:
     alerts: AlertsConfig | None = None
     lineage: LineageConfig | None = None
     retention: RetentionConfig = field(default_factory=RetentionConfig)
-    # If the outside checkpoint or the archive is in an object store, its location; it replaces the path above.
+    # The locations of outside checkpoint and archive in an object store. Each replaces its path above, if it is set.
     outside_store_location: Location | None = None
     archive_store_location: Location | None = None
 
@@ -323,7 +323,7 @@ def _make_catalog_config(parsed: _ConfigFile, folder: Path) -> CatalogConfig:
 
 
 def _require_described_store(locations: dict[str, Location], s3: _S3 | None) -> None:
-    """Require one kind of store for all locations, since readers read table and vault; for S3, require `[s3]` too."""
+    """Require one kind of store for all locations, since readers read table and vault. S3 needs `[s3]` too."""
     schemes = {location.scheme for location in locations.values()}
     if not schemes <= {"file", "s3"} or len(schemes) > 1:
         raise Code.CONFIG_INVALID(
@@ -372,11 +372,11 @@ def _join_path(folder: Path, path: str | Path | None) -> Path | None:
 def _field_error(path: Path, error: ValidationError) -> PvdmError:
     """The error about one wrong field; the field's value is not shown, since it may be a misplaced password."""
     errors: list[Any] = list(error.errors(include_url=False))
-    # An unknown field explains more than the field that is missing in its place.
+    # If a name is misspelled, the unknown field explains more than the missing field.
     first = min(errors, key=lambda each: each["type"] not in _UNKNOWN_FIELD)
     parts = [str(part) for part in first["loc"]]
     if parts[:1] == ["keys"] and len(parts) > 2:
-        del parts[1]  # the name of the union's member, which the file does not have
+        del parts[1]  # pydantic's name of the union member, which is not in the file
     expected, got = _expected_and_got(first, parts)
     name = ".".join(parts) or "the file"
     hint = _misplaced_hint(path, parts) if first["type"] in _UNKNOWN_FIELD else None
@@ -417,7 +417,7 @@ def _expected_and_got(error: Any, parts: list[str]) -> tuple[str, str]:
             return 'kind = "rest" or "glue"', "no kind" if "not_found" in error["type"] else "another kind"
         case "union_tag_invalid" | "union_tag_not_found":
             return 'home = "file", "kms" or "pkcs11"', "no home" if "not_found" in error["type"] else "another home"
-        case _:  # something else where a section belongs
+        case _:  # the file has no table where a section belongs
             return "a table", got_type
 
 

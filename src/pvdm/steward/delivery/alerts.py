@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any, Final
 
 from pvdm.ledger.record.outbox import OutboxEvent
+from pvdm.model.printable import counted
 from pvdm.model.secret import Secret
 from pvdm.steward.config.alerts import CommandAlerts, WebhookAlerts
 from pvdm.steward.config.resources import read_alert_secret
@@ -50,31 +51,31 @@ def _post(config: WebhookAlerts, secret: Secret, event: OutboxEvent) -> None:
         TIMESTAMP_HEADER: timestamp,
         SIGNATURE_HEADER: sign(secret, timestamp, event.body),
     }
-    # httpx's own timeouts count for each read, so a receiver that sends single bytes could hold the call for long.
+    # httpx's own timeouts apply to single reads, so a receiver that sends single bytes could make the call very long.
     try:
         with asyncio.Runner(loop_factory=_Loop) as runner:
             request = _request_status(config.url, event.body, headers)
             status = runner.run(asyncio.wait_for(request, config.timeout_seconds))
     except TimeoutError:
-        raise DeliveryError(f"the webhook did not answer within {config.timeout_seconds} seconds") from None
-    except Exception as error:  # also trouble of this host: the event is complete, so it is never at fault
+        raise DeliveryError(f"the webhook did not answer within {counted(config.timeout_seconds, 'second')}") from None
+    except Exception as error:  # also an error of this host; the event is complete, so no error is its fault
         raise DeliveryError(f"the webhook cannot be reached: {type(error).__name__}") from None
     if not 200 <= status < 300:
         raise DeliveryError(f"the webhook answered with status {status}")
 
 
 class _Loop(asyncio.SelectorEventLoop):
-    """Looks up each name in a daemon thread. The base class uses threads for which the end of the loop waits."""
+    """An event loop that looks up names in daemon threads. At its end, the base class waits for its lookup threads."""
 
     async def getaddrinfo(self, *args: Any, **options: Any) -> Any:
-        """As in the base class."""
+        """Look up a name, with the arguments and the result of the base class's method."""
         look_up = partial(socket.getaddrinfo, *args, **options)
         return await asyncio.wrap_future(call_in_daemon_thread(look_up, "pvdm-name-lookup"), loop=self)
 
 
 async def _request_status(url: str, body: bytes, headers: Mapping[str, str]) -> int:
-    """The status of the answer. Its body is not read, and a redirect is not followed."""
-    import httpx  # here, since it is slow to load, and only Stewards with a webhook need it
+    """Send the request and return the response's status. The body is not read, and a redirect is not followed."""
+    import httpx  # here, since httpx is slow to load, and only Stewards with a webhook need it
 
     async with (
         httpx.AsyncClient(timeout=None, trust_env=False) as client,  # noqa: S113 - the caller has a timeout
@@ -94,19 +95,19 @@ def _run_command(config: CommandAlerts, event: OutboxEvent) -> None:
             env=environment,
             start_new_session=True,
         )
-    except Exception as error:  # as in `_post`
+    except Exception as error:  # never the event's fault
         raise DeliveryError(f"the command cannot be started: {type(error).__name__}") from None
     try:
         process.communicate(event.body, timeout=config.timeout_seconds)
     except subprocess.TimeoutExpired:
-        raise DeliveryError(f"the command did not end within {config.timeout_seconds} seconds") from None
+        raise DeliveryError(f"the command did not end within {counted(config.timeout_seconds, 'second')}") from None
     except Exception as error:
         raise DeliveryError(f"the command failed: {type(error).__name__}") from None
     finally:
         if process.poll() is None:
-            # A command that runs as another user cannot be killed, and one that waits for a device ends later.
+            # The kill fails for a command that runs as another user. A command that waits for a device ends later.
             with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-                os.killpg(process.pid, signal.SIGKILL)  # with the processes that it has started
+                os.killpg(process.pid, signal.SIGKILL)  # the command and the processes that it has started
                 process.communicate(timeout=_KILL_SECONDS)
     if process.returncode != 0:
         raise DeliveryError(f"the command ended with {process.returncode}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Final, TypeAlias
 
@@ -17,14 +18,15 @@ from pvdm.steward.logs import log_failure, log_warning
 
 DELIVERY_RETRY_MAX_SECONDS: Final = 3_600
 UNBUILT_TRIES_MAX: Final = 12
-"""After so many tries an event that cannot be built is set aside: about three hours after the first try."""
+"""After this many tries an event that cannot be built is set aside, about two and a half hours after the first try."""
 POLL_SECONDS: Final = 2.0
-# After so many failures of the ledger in a row, the pause between two looks grows no further: about a minute.
+# The pause between two polls doubles after each failure in a row, at most this often: to about a minute.
 _DOUBLINGS_MAX: Final = 5
 _RETRY_SECONDS: Final = 5.0
+_UNBUILT: Final = "the event cannot be built"
 
 Send = Callable[[OutboxEvent], None]
-"""Sends an event. Raises DeliveryError unless the receiver has accepted it; other errors if it cannot be built."""
+"""Sends an event. Raises DeliveryError if the receiver has not accepted it; another error if it cannot be built."""
 
 _Result: TypeAlias = tuple[bool, Callable[[Unit], None]]
 """Whether the receiver accepted an event, and the function that stores what became of the event."""
@@ -35,7 +37,7 @@ class DeliveryError(Exception):
 
 
 class Delivery:
-    """Sends what is due, and tries again later what the receiver has not accepted."""
+    """Sends the events that are due. An event that the receiver has not accepted is sent again later."""
 
     def __init__(self, ledger: Ledger, clock: LedgerClock, channel: Channel, send: Send) -> None:
         self._ledger = ledger
@@ -44,7 +46,7 @@ class Delivery:
         self._send = send
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
-        # The result that could not be stored, by its event's id. It is stored before anything else is sent.
+        # The result that could not be stored, by its event's id. This result is stored before any other event is sent.
         self._unstored: dict[str, _Result] = {}
 
     def start(self) -> None:
@@ -55,14 +57,14 @@ class Delivery:
             self._thread.start()
 
     def stop(self, seconds: float) -> None:
-        """Begin no further delivery, and wait for the current one. The rest is delivered after the next start."""
+        """Begin no further delivery, and wait up to `seconds` for the current one. The next start delivers the rest."""
         self._stopping.set()
         if self._thread is not None:
             self._thread.join(seconds)
             self._thread = None
 
     def deliver_due(self) -> int:
-        """Deliver what is due, unless another Steward does. Returns how many events the receiver accepted."""
+        """Deliver the events that are due, unless another Steward does. Returns how many the receiver accepted."""
         now = self._clock.now_micros()
         if not self._list_due(now):
             return 0
@@ -89,7 +91,7 @@ class Delivery:
             return outbox.list_due(unit, self._channel, now_micros)
 
     def _deliver(self, event: OutboxEvent) -> bool:
-        """Send the event, unless only the storing of the result is left. Returns whether the receiver accepted it."""
+        """Send the event unless an earlier call did, and store the result. Returns whether the receiver accepted it."""
         if self._stopping.is_set():
             return False
         if event.event_id not in self._unstored:
@@ -104,7 +106,7 @@ class Delivery:
             self._send(event)
         except DeliveryError as error:
             return self._try_later(event, str(error))
-        except (StateUnknownError, UnavailableError):  # the ledger: no fault of the event
+        except (StateUnknownError, UnavailableError):  # the ledger failed, which is not the event's fault
             raise
         except Exception as error:
             return self._note_unbuilt(event, error)
@@ -117,12 +119,14 @@ class Delivery:
         return False, partial(outbox.note_problem, event=event, problem=problem, due_micros=due)
 
     def _note_unbuilt(self, event: OutboxEvent, error: Exception) -> _Result:
-        """Try an event that cannot be built again later, or set it aside. The events after it are delivered."""
+        """The result for an event that cannot be built: try later, or set it aside. Later events are delivered."""
         if isinstance(error, PvdmError):
-            problem = f"the event cannot be built: {error.reason}"
+            problem = f"{_UNBUILT}: {error.reason}"
         else:
             log_failure("delivery_met_a_bug", error, channel=self._channel.value)
-            problem = f"the event cannot be built: {type(error).__name__}"
+            problem = f"{_UNBUILT}: {type(error).__name__}"
+        if not (event.problem or "").startswith(_UNBUILT):
+            event = replace(event, tries=0)  # the tries before failed at the receiver, and do not count here
         if event.tries + 1 < UNBUILT_TRIES_MAX:
             return self._try_later(event, problem)
         log_warning("event_set_aside", channel=self._channel.value, event_id=event.event_id)

@@ -24,14 +24,14 @@ _STORED_AT_ONCE: Final = 50
 _LAST_STEPS: Final = {WorkloadState.COMPLETE: RunStep.COMPLETE, WorkloadState.ABANDONED: RunStep.ABORT}
 
 _Place: TypeAlias = tuple[RunStep, str]
-"""A step and a domain, which share the places in the outbox."""
+"""A step and a domain. The outbox has a limited number of places for each step, which the domains share."""
 _Stored: TypeAlias = dict[tuple[str, WorkloadState], int]
-"""When workloads, by id, got these states, for states whose steps are stored."""
+"""The workload states whose steps are stored, each with the time at which the workload (by id) got the state."""
 
 
 @dataclass(eq=False)
 class LineageWatch:
-    """Finds workloads that were opened or have ended, whichever Steward did it. May run in every Steward."""
+    """Finds workloads that were opened or have ended, by any Steward of the ledger. May run in every Steward."""
 
     ledger: Ledger
     clock: LedgerClock
@@ -40,7 +40,7 @@ class LineageWatch:
     _stored: _Stored = field(default_factory=dict, init=False)
 
     def look(self) -> None:
-        """Store the steps that are new. A step for which the outbox has no place is tried again by the next call."""
+        """Store the new steps. The next call tries again to store a step for which the outbox had no place."""
         now = self.clock.now_micros()
         begin = max(self._begin, now - _READ_MAX_MICROS)
         after, full, not_stored = (begin, ""), set[_Place](), list[int]()
@@ -51,9 +51,9 @@ class LineageWatch:
             for start in range(0, len(new), _STORED_AT_ONCE):
                 steps = [each for each in new[start : start + _STORED_AT_ONCE] if _place_of(each) not in full]
                 if steps:
-                    stored, used_up = self.ledger.transact(partial(_store, found=steps), at_micros=now)
+                    stored, newly_full = self.ledger.transact(partial(_store, found=steps), at_micros=now)
                     self._stored |= stored  # only now: a transaction that fails stores nothing
-                    full |= used_up
+                    full |= newly_full
             not_stored += [each.at_micros for each in new if _key_of(each) not in self._stored][:1]
             if page:
                 after = (page[-1].at_micros, page[-1].opening.workload_id)
@@ -64,7 +64,7 @@ class LineageWatch:
 
 
 def _store(unit: Unit, found: Sequence[Workload]) -> tuple[_Stored, set[_Place]]:
-    """Store the last step of each workload; until its end this is START. Returns also the places that are used up."""
+    """Store each workload's last step; until its end this is START. Returns what was stored, and the full places."""
     stored, full = _Stored(), set[_Place]()
     for each in found:
         workload_id, place = each.opening.workload_id, _place_of(each)

@@ -1,4 +1,4 @@
-"""Finds what becomes worth an alert by the passing of time: deadlines, expiries, stuck jobs; and used overrides."""
+"""Adds alerts about passed deadlines, expiries, stuck jobs and used overrides, which it finds by polling."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ _DAY_SECONDS: Final = 86_400
 _LOOK_BACK_MICROS: Final = 30 * _DAY_SECONDS * MICROS_PER_SECOND
 # How many alerts are added in one transaction: other writers wait for it.
 _ADDED_AT_ONCE: Final = 50
-# An expiry is reported when so much time is left, and again at each later mark.
+# An expiry is reported when this much time is left, and again at each later mark.
 _MARKS_SECONDS: Final = (30 * _DAY_SECONDS, 7 * _DAY_SECONDS, _DAY_SECONDS, 0)
-# These are made for a shorter time. Tokens of jobs, which are made for hours, are not reported.
+# Operators' tokens and certificates are valid for a shorter time. `token` is never reported: jobs' last for hours.
 _MARKS_OF_KINDS: Final = {"last_operator_token": _MARKS_SECONDS[1:], "tls_certificate": _MARKS_SECONDS[1:], "token": ()}
 
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """Adds an alert for each such occurrence once; it may run in every Steward of a ledger."""
+    """Adds one alert for each occurrence. May run in every Steward of a ledger."""
 
     ledger: Ledger
     clock: LedgerClock
@@ -46,9 +46,9 @@ class Watch:
     interval_seconds: ClassVar = 30.0
 
     def look(self) -> None:
-        """Add the alerts that are due. What cannot be read is logged, and read again by the next call.
+        """Add the alerts that are due. A failed read is logged, and the next call reads again.
 
-        An alert for which the outbox has no place is tried again by the next call.
+        The next call also tries again to add an alert for which the outbox had no place.
         """
         full: set[tuple[AlertKind, str]] = set()
         for read in (self._read_overrides, self._read_expiries, self._read_jobs, self._read_deadlines):
@@ -58,16 +58,16 @@ class Watch:
                     self._add_new(page, full)
             except PvdmError as error:
                 log_warning("not_watched", what=what, code=error.reason)
-            except Exception as error:  # a bug in one of them does not stop the others
+            except Exception as error:  # a bug in one function does not stop the others
                 log_failure("not_watched", error, what=what)
 
     def _now(self) -> int:
         return self.clock.now_micros()
 
     def _add_new(self, alerts: Sequence[_Alert], full: set[tuple[AlertKind, str]]) -> None:
-        """Add those of the alerts that are not stored, in short transactions. A refusal of the outbox is put in `full`.
+        """Add the alerts that are not stored yet, in short transactions, except those whose place is in `full`.
 
-        The kinds and domains in `full` are skipped, so that an outbox without places costs one transaction.
+        Puts places for which the outbox refuses an alert into `full`, so that a full outbox costs one transaction.
         """
         with self.ledger.read() as unit:
             stored = outbox.find_stored(unit, [each.event_id for each in alerts])
@@ -80,7 +80,7 @@ class Watch:
                 full |= self.ledger.transact(partial(self._add, alerts=described), at_micros=self._now())
 
     def _add(self, unit: Unit, alerts: Sequence[_Alert]) -> set[tuple[AlertKind, str]]:
-        """Add the alerts. Returns the kinds and domains that have no place left."""
+        """Add the alerts. Returns the kinds and domains for which the outbox has no place left."""
         full: set[tuple[AlertKind, str]] = set()
         for each in alerts:
             if each.place not in full and not self.notices.add_alert(unit, each.kind, each.key, each.facts):
@@ -147,7 +147,7 @@ class Watch:
                 "reason": None if each.error is None else each.error.reason,
             }
             workload_id = None if work["workload_id"] is None else str(work["workload_id"])
-            # Not by each state: a job that is tried again changes between waiting, queued and running.
+            # The key has no other state: a job that is tried again changes between waiting, queued and running.
             key = f"{each.kind} {each.subject} {each.state is JobState.FAILED} {day}"
             found.append(_Alert(AlertKind.JOB_STUCK, key, facts, workload_id))
         yield found
@@ -156,7 +156,7 @@ class Watch:
 @dataclass(frozen=True, slots=True)
 class _Alert:
     kind: AlertKind
-    key: str  # two alerts of a kind with the same key are one
+    key: str  # alerts of one kind with the same key are stored once
     facts: AlertFacts
     workload_id: str | None = None
 
@@ -166,7 +166,7 @@ class _Alert:
 
     @property
     def place(self) -> tuple[AlertKind, str]:
-        """Its kind and domain, which share the places in the outbox."""
+        """Kind and domain. The outbox has a limited number of places for each kind, which the domains share."""
         return self.kind, str(self.facts.get("domain") or "")
 
 

@@ -32,7 +32,7 @@ from pvdm.steward.notary import Notary
 
 # With the threads that look up tokens, there are as many threads as connections to the ledger. More would only wait.
 THREADS_MAX: Final = 13
-# How often background tasks run. A mark is a time that is stored in the ledger; to tidy is to delete expired files.
+# How often background tasks run. A mark is a time that is stored in the ledger. `tidy` deletes what has expired.
 MARK_SECONDS: Final = 60
 READINESS_LOG_SECONDS: Final = 15
 TIDY_SECONDS: Final = 600
@@ -96,7 +96,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
 
 
 def _warn_of_clock(notary: Notary) -> None:
-    """Log if the clock jumped, if no second clock confirms how long the Steward was down, or if the host's lags."""
+    """Log if the clock jumped, if no second clock confirms how long the Steward was down, or if the host clock lags."""
     clock = notary.clock
     trusted, host = format_micros(clock.trusted_micros()), format_micros(clock.host_micros())
     if not clock.is_ready():
@@ -116,14 +116,14 @@ def _warn_of_clock(notary: Notary) -> None:
 async def _run_repeatedly(
     work: Callable[[], Awaitable[object]], seconds: float, failure_event: str, *, wait: float = 0.0
 ) -> None:
-    """Run the work every `seconds`, for the first time after `wait` seconds. Log an error and go on."""
+    """Run the work after `wait` seconds, and then again `seconds` after each run. Log an error and go on."""
     await asyncio.sleep(wait)
     while True:
         try:
             await work()
         except PvdmError as error:
             log_warning(failure_event, code=error.reason)
-        except Exception as error:  # a bug, or trouble of the host: the next run may succeed
+        except Exception as error:  # a bug, or an error of the host: the next run may succeed
             log_failure(failure_event, error)
         await asyncio.sleep(seconds)
 

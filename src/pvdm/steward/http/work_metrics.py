@@ -1,4 +1,4 @@
-"""Metrics of work and proofs, computed from the ledger: the same in every Steward, and after a restart."""
+"""Metrics of work and proofs, computed from the ledger: equal in every Steward, and after a restart."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from pvdm.steward.threads import call_in_daemon_thread
 from pvdm.steward.work.opened import contract_of
 
 METRIC_OWNERS_MAX: Final = 200
-"""How many pairs of product and producer have metrics of their own. All others share one, with the labels `other`."""
+"""How many owners (see `Owner`) have metrics of their own. All others share metrics, with the labels `other`."""
 
-# How long a scrape waits for the count of what is new.
+# How long a scrape waits until new rows are counted.
 _COUNT_WAIT_SECONDS: Final = 3.0
 # How far each count looks back for rows whose transactions were committed late.
 _LOOK_BACK_MICROS: Final = 3_600 * MICROS_PER_SECOND
@@ -40,7 +40,7 @@ _OTHER: Final[Owner] = ("other", "other", "other")
 
 @dataclass(slots=True)
 class _Durations:
-    """How often a duration fell into each bucket, and the sum of all durations."""
+    """How many durations are in each bucket, and the sum of all durations."""
 
     counts: list[int] = field(default_factory=lambda: [0] * (len(_BUCKET_SECONDS) + 1))
     sum_seconds: float = 0.0
@@ -60,7 +60,7 @@ class _Durations:
 
 
 class _Progress:
-    """How far a history is counted. Each row is counted once, also if its transaction was committed late."""
+    """How far a history is counted. Each row is counted once, even if its transaction was committed late."""
 
     def __init__(self) -> None:
         self._newest = 0  # the time of the newest counted row
@@ -72,7 +72,7 @@ class _Progress:
         page_rows: Callable[[Unit, tuple[int, str]], list[tuple[int, str]]],
         count: Callable[[Unit, list[str]], None],
     ) -> None:
-        """Count the rows that are new since the last call. The first call reads all of them, page by page."""
+        """Count the rows that are new since the last call. The first call reads all rows, page by page."""
         after = (max(0, self._newest - _LOOK_BACK_MICROS), "")
         while True:
             with ledger.read() as unit:
@@ -91,7 +91,7 @@ class _Progress:
 class WorkMetrics:
     """Counts ended attempts and proofs, each once, and reads live attempts and leases at each scrape.
 
-    May be used by threads: one scrape reads, and others get what the last one has read.
+    Thread-safe: one scrape at a time reads, and concurrent scrapes get the metrics of the scrape before.
     """
 
     def __init__(self) -> None:
@@ -99,7 +99,7 @@ class WorkMetrics:
         self._counting: Future[None] | None = None
         self._shown: list[Metric] = []
         self._products: dict[str, str] = {}  # by the hash of the contract
-        self._owners: set[Owner] = set()  # in the order in which their first attempts ended
+        self._owners: set[Owner] = set()  # with metrics of their own, from the first attempts that ended
         self._ends_counted, self._proofs_counted = _Progress(), _Progress()
         self._verdicts = Counter[str]()
         self._ended = Counter[tuple[Owner, str, str]]()
@@ -109,13 +109,13 @@ class WorkMetrics:
         self._to_publication: dict[Owner, _Durations] = defaultdict(_Durations)
 
     def collect(self, notary: Notary) -> Iterator[Metric]:
-        """All metrics of work; the last ones if they cannot be read in time.
+        """All metrics of work; those of the scrape before if new rows cannot be counted in time.
 
         Raises PvdmError if the ledger cannot be read, or while the first count is not finished.
         """
         if self._lock.acquire(blocking=False):
             try:
-                if self._is_counted(notary):
+                if self._count_in_time(notary):
                     self._shown = [*self._proof_metrics(), *self._ended_metrics(), *self._live_metrics(notary)]
             finally:
                 self._lock.release()
@@ -123,8 +123,8 @@ class WorkMetrics:
             raise Code.SERVICE_BUSY("the attempts and proofs in the ledger are not counted yet")
         return iter(self._shown)
 
-    def _is_counted(self, notary: Notary) -> bool:
-        """Count what is new, in a thread of its own: the first count may take minutes. Returns whether it has ended."""
+    def _count_in_time(self, notary: Notary) -> bool:
+        """Count new rows in another thread, since the first count may take minutes. Returns whether the count ended."""
         if self._counting is None:
             self._counting = call_in_daemon_thread(partial(self._count_new, notary.ledger), "pvdm-metrics")
         ended, _ = wait([self._counting], _COUNT_WAIT_SECONDS)
@@ -145,7 +145,7 @@ class WorkMetrics:
         ends = statistics.read_ends(unit, attempt_ids)
         owners = {key: self._owner_of(unit, each.origin) for key, each in ends.items()}
         for attempt_id in attempt_ids:
-            self._count(ends[attempt_id], self._owner_shown(owners[attempt_id]))
+            self._count(ends[attempt_id], self._choose_owner(owners[attempt_id]))
 
     def _count(self, each: AttemptEnd, owner: Owner) -> None:
         self._ended[owner, each.state.value, "none" if each.verdict is None else each.verdict.value] += 1
@@ -159,8 +159,8 @@ class WorkMetrics:
         if each.state is AttemptState.COMMITTED:
             self._to_publication[owner].add(each.ended_micros - each.handed_in_micros)
 
-    def _owner_shown(self, owner: Owner) -> Owner:
-        """The owner, or `_OTHER` if the limit is reached. A counter never changes its owner while it grows."""
+    def _choose_owner(self, owner: Owner) -> Owner:
+        """The owner, or `_OTHER` if the limit is reached. Later calls for the owner return the same."""
         if owner not in self._owners and len(self._owners) >= METRIC_OWNERS_MAX:
             return _OTHER
         self._owners.add(owner)
@@ -249,7 +249,7 @@ class WorkMetrics:
         yield from (attempts, ages, held, loops)
 
     def _choose_live_owners(self, owners: list[Owner]) -> dict[Owner, Owner]:
-        """For each owner, under which owner its gauges are shown. Owners of counters come first."""
+        """For each owner, the owner under which its gauges are shown. Owners of counters have precedence."""
         new = sorted(set(owners) - self._owners)[: max(0, METRIC_OWNERS_MAX - len(self._owners))]
         return {owner: owner if owner in self._owners or owner in new else _OTHER for owner in owners}
 

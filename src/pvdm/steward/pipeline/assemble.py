@@ -77,7 +77,7 @@ class Pipeline(PipelineParts):
 
 
 def fields_of(parts: PipelineParts) -> dict[str, Any]:
-    """The values of all fields by name: the arguments with which a subclass is built."""
+    """The values of all fields by name, as arguments for the constructor of a subclass."""
     return {field.name: getattr(parts, field.name) for field in fields(parts)}
 
 
@@ -88,7 +88,7 @@ def build_pipeline(parts: PipelineParts) -> Pipeline:
     vault = Vault(parts.config.catalog.vault, parts.stores)
 
     def dispose(attempt_id: str) -> None:
-        jobs.dispose(attempt_id)  # `jobs` is built below; the services call `dispose` only after that
+        jobs.dispose(attempt_id)  # `jobs` is built below, before any service calls `dispose`
 
     def begin_plan(wanted: UnfinishedPlan) -> None:
         jobs.plan(wanted)

@@ -30,7 +30,7 @@ from pvdm.steward.work.queries import JobKind, JobStatus
 JOB_THREADS_MAX: Final = 2
 JOB_RETRY_MAX_SECONDS: Final = 60
 SEARCH_INTERVAL_SECONDS: Final = 15
-_HELD_SECONDS: Final = 5  # the wait for a retry while another Steward does the work
+_HELD_SECONDS: Final = 5  # the wait before a retry while another Steward does the work
 _STOP_SECONDS: Final = 20  # for running jobs to end
 # Every search after the first looks back only this far, because the searches before it found all older work.
 _SEARCH_BACK_MICROS: Final = 3_600 * 1_000_000
@@ -40,7 +40,7 @@ Listener = Callable[[], None]
 
 @dataclass(frozen=True, slots=True)
 class Tasks:
-    """What the threads call; each is idempotent and stores its result in the ledger."""
+    """The functions that the threads call. Each is idempotent and stores its result in the ledger."""
 
     verify: Callable[[str], object]  # gets an attempt id
     publish: Callable[[str, Sequence[str]], object]  # gets a workload id and attempt ids
@@ -53,14 +53,14 @@ class Tasks:
 @dataclass(slots=True)
 class _Job:
     kind: JobKind
-    subject: str  # an attempt's id, or the workload's if its chunks are published together; empty for SETTLE
-    domain: str = ""  # the workload's, for a plan
+    subject: str  # an attempt's id; a workload's for PLAN, or if chunks are published together; empty for SETTLE
+    domain: str = ""  # the workload's, for PLAN
     state: JobState = JobState.QUEUED
     tries: int = 0
     due: float = 0.0  # when the job may run, on the monotonic clock; 0.0: at once
     requested_again: bool = False  # whether the job was requested while it ran
     error: PvdmError | None = None
-    error_is_current: bool = False  # false once the job was requested again
+    error_is_current: bool = False  # false after the job was requested again
     since: float = field(default_factory=time.monotonic)  # when the job was first requested
     position: float = field(default_factory=time.monotonic)  # jobs that are due run in the order of these positions
 
@@ -136,7 +136,7 @@ class Jobs:
             self._queue_job(attempt)
 
     def plan(self, wanted: UnfinishedPlan) -> None:
-        """Queue the job that makes the workload's plan, unless there is one."""
+        """Queue the job that makes the workload's plan, unless this job exists."""
         with self._condition:
             if (JobKind.PLAN, wanted.workload_id) not in self._jobs:
                 self._queue(JobKind.PLAN, wanted.workload_id, domain=wanted.domain)
@@ -233,11 +233,10 @@ class Jobs:
         return None
 
     def _without_later_plans(self, waiting: list[_Job], now: float) -> list[_Job]:
-        """The jobs without plans that have to wait for another one, and that wake no thread.
+        """Leave out the plans that must wait for another plan, so that they wake no thread.
 
-        A plan may take long. One at a time leaves the other threads to verification and publication. The next plan is
-        one of the domain that has waited longest since its last one, so that no domain has to wait for all plans of
-        another one.
+        Only one plan runs at a time, since a plan may take long and the other threads have to verify and publish. The
+        next plan is of the domain whose last plan began longest ago. So no domain waits for all plans of another.
         """
         others = [job for job in waiting if job.kind is not JobKind.PLAN]
         if any(job.kind is JobKind.PLAN and job.state is JobState.RUNNING for job in self._jobs.values()):
@@ -256,10 +255,10 @@ class Jobs:
             log = log_event if is_held else log_warning
             if self._has_work(job) is False:
                 log("job_refused", code=error.reason, **self._describe(job))
-                self._finish(job, None, None)  # the attempt has moved, and the refusal is in the ledger
+                self._finish(job, None, None)  # nothing is left to do, and the ledger has the refusal
                 may_be_published = not is_held and isinstance(error, UnavailableError | StateUnknownError)
                 if job.kind is JobKind.PUBLISH and may_be_published:
-                    # The commit may be done, but neither the receipt nor the clean-up.
+                    # The commit may be done without its receipt and clean-up.
                     self._queue(JobKind.SETTLE, "")
             elif isinstance(error, UnavailableError | RolledBackError | StateUnknownError):
                 log("job_waits", code=error.reason, **self._describe(job))
@@ -275,7 +274,7 @@ class Jobs:
             self._finish(job, None, None)
 
     def _describe(self, job: _Job) -> Facts:
-        """The facts that every log line about the job holds."""
+        """The facts for log lines about the job; those from the ledger only if the log shows INFO."""
         facts: Facts = {"job": job.kind.value, "tries": job.tries}
         if job.subject and LOGGER.isEnabledFor(logging.INFO):
             facts |= describe_work(self._ledger, job.subject, is_plan=job.kind is JobKind.PLAN)
@@ -287,7 +286,7 @@ class Jobs:
                 if self._has_work(job) is not False:
                     self._tasks.verify(job.subject)
             case JobKind.PUBLISH:
-                if job.error is not None:  # the last try may have published, and its error may be of what came after
+                if job.error is not None:  # the last try may have committed before its error
                     self._tasks.settle()
                 if ready := self._list_publishable(job.subject):
                     self._tasks.publish(ready[0].workload_id, [each.attempt_id for each in ready])
@@ -321,7 +320,7 @@ class Jobs:
             self._changed(subject)
 
     def _queue_next(self, job: _Job) -> list[str]:
-        """Queue the successors of the job; returns the ids of the attempts that it may have moved."""
+        """Queue the job's successors. Returns the ids of the attempts whose state the job may have changed."""
         if job.kind not in (JobKind.VERIFY, JobKind.PUBLISH):
             return []
         try:
@@ -331,7 +330,7 @@ class Jobs:
             for attempt in moved:
                 self._queue_job(attempt, position=job.position)
         except PvdmError as error:
-            # The ledger cannot be read now. The job SETTLE is retried until it can be, and queues all unfinished work.
+            # The ledger cannot be read now. The job SETTLE is retried until it succeeds, and queues unfinished work.
             log_warning("job_followed_later", code=error.reason, **self._describe(job))
             self._queue(JobKind.SETTLE, "")
             return []
@@ -346,7 +345,7 @@ class Jobs:
             self._queue(JobKind.PUBLISH, subject, position=position)
 
     def _queue_unfinished(self) -> None:
-        """Queue the jobs of unfinished work that have no job here and that no other Steward works on."""
+        """Queue jobs for unfinished work that has no job in this process and that no other Steward does."""
         with self._ledger.read() as unit:
             plans = plannings.list_unfinished(unit)
             live = [each for each in attempts.list_live(unit) if each.state is not AttemptState.STAGING]
@@ -396,7 +395,7 @@ def publication_id(workload_id: str, attempt_ids: Sequence[str]) -> str:
 
 
 class UnfinishedWork:
-    """Finds missing receipts and clean-ups in the ledger; the cost does not grow with the history."""
+    """Finds missing receipts and clean-ups in the ledger. Only the first search reads the whole history."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
@@ -423,7 +422,7 @@ class UnfinishedWork:
 
 
 class Changes:
-    """Wakes listeners when this process changes the attempt that they wait for; thread-safe."""
+    """Wakes listeners when this process changes the attempt or workload that they wait for; thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -432,7 +431,7 @@ class Changes:
 
     @property
     def closed(self) -> bool:
-        """Whether the service stops, so that waiting is over."""
+        """Whether the service stops: no listener may wait any more."""
         return self._closed
 
     def notify(self, *subjects: str) -> None:

@@ -157,14 +157,14 @@ class Audits:
         return tuple(found)
 
     def read_file(self, grant: Grant, levels: Levels, name: str, snapshot_id: int, manifest: str | None) -> bytes:
-        """The manifest list of a snapshot (the head of `main` or an ancestor), or the `manifest` that it lists."""
+        """The manifest list of a snapshot (the head of `main` or an ancestor), or, if given, the `manifest` in it."""
         state = self._catalog.tables.load(grant, levels, name)
         metadata, head = state.metadata, state.metadata.current_snapshot_id
         main_history = () if head is None else metadata.ancestry(head)
         snapshot = next((each for each in main_history if each.snapshot_id == snapshot_id), None)
         if snapshot is None:
             raise Code.AUDIT_SNAPSHOT_UNKNOWN(got=str(snapshot_id))
-        # An auditor of one domain reads in the table's folders only: a table could name another domain's files.
+        # An auditor of one domain reads only in the table's folders: metadata could name files of another domain.
         folders = (parse_location(state.row.location), self._vault.child(state.row.table_uuid))
         reader = _TableFiles(self._files, None if grant.domain == EVERY_DOMAIN else folders, [])
         listed = load_manifest_list(metadata, snapshot, reader)
@@ -190,7 +190,7 @@ class Audits:
 
     @staticmethod
     def _require_size(unit: Unit, size: int) -> None:
-        """Refuse a log size of 0, or one that the log has not reached."""
+        """Raise if the log size is 0, or larger than the log."""
         log_size = LedgerLog(unit).size()
         if not 0 < size <= log_size:
             message, expected = "no proof can be made for a log of this size", f"1 to {log_size}"
@@ -231,7 +231,7 @@ def _list_release_ids(unit: Unit, table_uuid: str) -> list[str]:
 
 
 def _require_about(statement: Statement, row: TableRow) -> None:
-    """Refuse a statement that is no proof or override, or that is about another table (perhaps of another domain)."""
+    """Raise if the statement is no proof or override, or is about another table (perhaps of another domain)."""
     match statement.kind:
         case StatementKind.PROOF:
             about = read_unchecked(statement.envelope, Proof).core.target.table.uuid

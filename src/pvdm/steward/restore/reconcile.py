@@ -44,7 +44,7 @@ def apply_restore(
 ) -> Restore:
     """Run the transaction. Returns its marker, a row that stops the Steward's start until the restore is logged.
 
-    `known_claims` are the claims of shown appends, by receipt id, or by proof id if there is no receipt.
+    `known_claims` are the claims of appends that tables will show, by receipt id, or by proof id without a receipt.
     """
     epoch_before = max((epoch.number for epoch in notary.keys.book().epochs), default=0)
 
@@ -73,7 +73,7 @@ def apply_restore(
             "announced": end_announced(unit),
         }
         outcome |= _end_open_work(unit)
-        # Pending overrides and challenges may have been used after the backup, and tokens revoked.
+        # Pending overrides and challenges may have been used after the backup. Tokens may have been revoked after it.
         reserved = [each.nonce for each in nonces.list_reserved(unit)]
         for nonce in reserved:
             nonces.abort(unit, nonce, reason=RESTORE_REASON)
@@ -129,10 +129,10 @@ def _apply_receipts(
 ) -> dict[str, Any]:
     """Apply the receipts from after the backup: commit attempts that the backup has; mark other chunks as used.
 
-    A lost publication may be published again, so it is skipped, unless it is unclear whether its table shows it.
+    A lost publication may be published again. So it is not applied, unless its table may show it (`pointers.unclear`).
     `releases` are the ids of the claim releases from after the backup, by receipt or proof.
     """
-    # The claim of a doubted publication's predecessor is lost too, which its release may not have been about.
+    # The publication before a doubted one has lost its claim too. A release of the doubted one may not be about both.
     doubted_ids = {each.receipt_id for each in pointers.doubted}
     releases = {key: release_id for key, release_id in releases.items() if key not in doubted_ids}
     settled: list[str] = []
@@ -144,7 +144,7 @@ def _apply_receipts(
     def apply(
         statement_id: str, workload_id: str, table: TableRef, snapshot: str, cores: Mapping[str, ProofCore | None]
     ) -> None:
-        """Apply one publication; the statement is its receipt, or without a receipt its proof."""
+        """Apply one publication. `statement_id` is the id of its receipt, or of its proof if it has no receipt."""
         for proof_id, core in cores.items():
             if core is not None and statement_id not in uncertain and _settle(unit, core, snapshot):
                 settled.append(core.attempt.attempt_id)
@@ -168,7 +168,7 @@ def _apply_receipts(
         cores = {proof_id: stored_core(unit, proof_id) for proof_id in receipt.proof_ids}
         if receipt_id in lost:
             if may_have_appended(cores.values()) and tables.find_by_uuid(unit, receipt.table.uuid) is None:
-                # An operator may register the table's metadata later, and with it these rows. So claims are blocked.
+                # Claims are blocked, since an operator may register the table's metadata with these rows later.
                 release_id = releases.get(receipt_id)
                 restores.put_lost_claim(
                     unit, receipt_id, receipt.workload_id, target=receipt.table.uuid, release_id=release_id
@@ -201,7 +201,7 @@ def _complete_if_published(unit: Unit, workload_id: str) -> None:
 def _store_last_sources(unit: Unit, archived: Sequence[ArchivedEntry]) -> None:
     """Store the source of each table's last publication, by the proofs from after the backup.
 
-    Called after the contracts are refilled. If a proof or its contract is lost, the source of the backup stays.
+    Called after the contracts are refilled. If a proof or its contract is lost, the source that the backup has stays.
     """
     # By publication time, since a receipt may have been logged late.
     archived_receipts = (each for _, each in statements_of(archived, Receipt))
@@ -215,7 +215,7 @@ def _store_last_sources(unit: Unit, archived: Sequence[ArchivedEntry]) -> None:
 
 
 def _block_claims(unit: Unit, target: str, workload_id: str, statement_id: str, claim: Claim | None) -> bool:
-    """Block claims on the target table if the append's claim is unknown. Returns whether it did."""
+    """Store the append's claim. If it is unknown or overlaps another, block claims on the target and return True."""
     if restores.has_claim(unit, workload_id, target):
         return False
     if claim is not None and claims.refill(unit, workload_id, target=target, claim=claim):
@@ -225,7 +225,7 @@ def _block_claims(unit: Unit, target: str, workload_id: str, statement_id: str, 
 
 
 def _settle(unit: Unit, core: ProofCore, snapshot_id: str) -> bool:
-    """Make the attempt COMMITTED if the backup has it live. Returns whether it did."""
+    """Make the attempt COMMITTED if it is live in the backup. Returns whether it was."""
     proved = core.attempt
     attempt = attempts.find(unit, proved.attempt_id)
     if attempt is None or attempt.state not in ATTEMPT.live():
@@ -256,7 +256,7 @@ def end_announced(unit: Unit) -> list[str]:
 def _end_open_work(unit: Unit) -> dict[str, list[str]]:
     """Roll back every live attempt and abandon every open workload.
 
-    Workloads that were partly published after the backup are listed apart.
+    Workloads with publications after the backup are listed apart (`published`).
     """
     for attempt in attempts.list_live(unit):
         attempts.end(unit, attempt.attempt_id, AttemptState.ROLLED_BACK, reason=RESTORE_REASON)
@@ -276,7 +276,7 @@ def may_have_appended(cores: Iterable[ProofCore | None]) -> bool:
 
 
 def derive_claims(notary: Notary, archived: Sequence[ArchivedEntry], pointers: Pointers) -> dict[str, Claim]:
-    """The claims of shown appends, by receipt id, or by proof id if there is no receipt.
+    """The claims of appends that tables will show, by receipt id, or by proof id if there is no receipt.
 
     A claim that cannot be derived for certain is left out.
     """
@@ -301,7 +301,7 @@ def derive_claims(notary: Notary, archived: Sequence[ArchivedEntry], pointers: P
 def _derive_claim(
     notary: Notary, core: ProofCore | None, contracts: dict[str, DataProductContract], target: Schema | None
 ) -> Claim | None:
-    """The claim of the proved workload, derived from its contract and its source's columns; None if it is unknown."""
+    """The claim of the proved workload, by its contract and its source's columns; None if it cannot be derived."""
     if core is None or target is None:
         return None
     sha256 = core.attempt.contract_sha256
@@ -325,7 +325,7 @@ def _derive_claim(
 def _source_schema(notary: Notary, bound: BoundContract, core: ProofCore) -> Schema | None:
     """The columns of the pinned source snapshot, or the source's columns now if the snapshot is lost.
 
-    If the columns have changed since, the claim cannot be compared with others, and counts as overlapping.
+    If the columns have changed since that snapshot, the claim cannot be compared with others and counts as overlapping.
     """
     pinned = core.sources[0]
     if bound.contract.boundary.source.table is None:

@@ -1,4 +1,4 @@
-"""Gives runs the leases of their workloads: at any time one run may stage a workload's chunks."""
+"""Gives runs the leases of their workloads: only the run with the lease may stage a workload's chunks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Leases:
     notices: Notices
 
     def acquire(self, grant: Grant, workload_id: str, request: api.LeaseRequest) -> api.LeaseView:
-        """Acquire the lease of an open workload. Raises `workload_leased` while another run holds it."""
+        """Acquire the lease of an open workload. Raises `workload_leased` while another run holds the lease."""
         refuse_attempt_token(grant)
         runner = Runner(request.run_id, grant.name, request.runner, request.process)
 
@@ -50,7 +50,7 @@ class Leases:
         return lease_view(self.ledger.transact(work, at_micros=now), now)
 
     def release(self, grant: Grant, workload_id: str, held: api.HeldLeaseRequest) -> api.LeaseView:
-        """End the lease that the run holds, so that another run need not wait; returns the newest lease."""
+        """End the run's lease, so that another run need not wait. Returns the workload's newest lease."""
         refuse_attempt_token(grant)
 
         def work(unit: Unit) -> Lease:

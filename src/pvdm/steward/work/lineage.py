@@ -11,7 +11,7 @@ from pvdm.ledger.work import workloads
 
 
 class RunStep(StrEnum):
-    """The steps of a workload that are sent, by OpenLineage's names."""
+    """The steps of a workload that are sent as events. The names are OpenLineage's."""
 
     START = "START"
     COMPLETE = "COMPLETE"
@@ -20,7 +20,7 @@ class RunStep(StrEnum):
 
 
 def add_step(unit: Unit, step: RunStep, workload_id: str, at_micros: int, attempt_id: str | None = None) -> bool:
-    """Store that an event about this step is to be sent, after the workload's START. Returns False if too many wait."""
+    """Store an event about this step, and before it one about START. Returns False if the outbox has no place."""
     event_id = event_id_of(Channel.LINEAGE, step, f"{workload_id} {attempt_id or ''}")
     if step is not RunStep.START:
         add_step(unit, RunStep.START, workload_id, _read_opened_micros(unit, workload_id) or at_micros)

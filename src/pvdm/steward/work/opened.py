@@ -57,9 +57,9 @@ def parameters_of(workload: Workload | Planning) -> dict[str, str]:
 
 
 def is_adopted(attempt: Attempt) -> bool:
-    """Whether the attempt took over a branch that was staged before (`pvdm publish`); its storage is `copied`.
+    """Whether the attempt took over a branch that was staged before (`pvdm publish`). Its files are always copied.
 
-    Its files may lie anywhere below the table's location, not only in the attempt's prefix.
+    The staged files may lie anywhere below the table's location, not only in the attempt's prefix.
     """
     return attempt.branch != branch_of(attempt.attempt_id)
 
@@ -106,7 +106,7 @@ def _require_unused_id(unit: Unit, grant: Grant, workload_id: str) -> None:
 
 
 def _require_no_planning(unit: Unit, grant: Grant, workload_id: str) -> None:
-    """Raise `workload_unknown` with the progress of the workload's plan, if a job is making one."""
+    """Raise `workload_unknown` with the progress of the workload's plan, if a job is making the plan."""
     planning = plannings.find(unit, workload_id)
     if planning is None or planning.error is not None:
         return
@@ -117,10 +117,10 @@ def _require_no_planning(unit: Unit, grant: Grant, workload_id: str) -> None:
 
 
 def describe_work(ledger: Ledger, subject: str, *, is_plan: bool) -> Facts:
-    """Facts about a job's `subject`, the id of an attempt or a workload; `state` is the state of one of the two.
+    """Facts about a job's `subject`, the id of an attempt or a workload. `state` is the state of what the id names.
 
-    The chunk's name is left out: it may hold a value of the data. If the ledger cannot be read, only the workload of a
-    plan is known.
+    The chunk's name is left out, since it may contain a value of the data. If the ledger cannot be read, the only fact
+    is the workload's id, for a plan.
     """
     facts: Facts = dict.fromkeys(("table", "table_uuid", "workload_id", "attempt_id", "state", "verdict"))
     facts |= {"workload_id": subject} if is_plan else {}
@@ -140,7 +140,7 @@ def describe_work(ledger: Ledger, subject: str, *, is_plan: bool) -> Facts:
 
 
 def list_tables_and_workloads(ledger: Ledger, subjects: Sequence[str]) -> list[tuple[str | None, str | None]]:
-    """Table name and workload id for each job's subject; both None if it is unknown or empty."""
+    """Table name and workload id for each job's subject; both None if the subject is unknown or empty."""
     with ledger.read() as unit:
         found = [_find_work(unit, subject)[1] for subject in subjects]
         return [
@@ -150,7 +150,7 @@ def list_tables_and_workloads(ledger: Ledger, subjects: Sequence[str]) -> list[t
 
 
 def _find_work(unit: Unit, subject: str) -> tuple[Attempt | None, Workload | Planning | None]:
-    """The attempt and the workload of a subject, which is the id of one of the two; or the workload's plan."""
+    """The attempt (None if the subject is a workload's id), and the workload, or its plan in the making."""
     attempt = attempts.find(unit, subject)
     workload_id = subject if attempt is None else attempt.workload_id
     return attempt, workloads.find(unit, workload_id) or plannings.find(unit, workload_id)
@@ -159,8 +159,8 @@ def _find_work(unit: Unit, subject: str) -> tuple[Attempt | None, Workload | Pla
 def encode_refusal(error: PvdmError) -> str:
     """Encode the error as the reason of an attempt's end; `decode_refusal` decodes it."""
     parts = {key: getattr(error, key) for key in _REFUSAL_KEYS}
-    cut = {key: None if part is None else str(part)[:_REFUSAL_PART_CHARACTERS] for key, part in parts.items()}
-    text = json.dumps(cut, ensure_ascii=False).replace("\x00", "")
+    shortened = {key: None if part is None else str(part)[:_REFUSAL_PART_CHARACTERS] for key, part in parts.items()}
+    text = json.dumps(shortened, ensure_ascii=False).replace("\x00", "")
     if len(text) <= REASON_MAX_CHARACTERS:
         return text
     # Escapes have made the text too long: only the code, the reason and the first words are kept.
@@ -180,7 +180,7 @@ def decode_refusal(reason: str) -> RefusalView | None:
 
 
 def sentence_of(reason: str) -> str:
-    """The reason as a sentence; for an encoded refusal, the refusal's reason and message."""
+    """The reason as a sentence: for an encoded refusal, its reason code and message."""
     found = decode_refusal(reason)
     return reason if found is None else f"{found.reason}: {found.message}"
 

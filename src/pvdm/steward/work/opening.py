@@ -107,8 +107,8 @@ class Workloads:
         """Open the workload: pin its source, fix plan and deadline. Returns a `Planning` while a job makes the plan.
 
         A repeated call returns the workload unchanged; another `timeout_seconds` changes the deadline of an open one.
-        If the plan of an earlier call has failed, the call raises its error. With `plan_again` it begins another plan
-        if some caller has got that error.
+        If the plan of an earlier call has failed, the call raises the plan's error. With `plan_again` it begins another
+        plan instead if some caller has got that error, or if the error is old.
         """
         refuse_attempt_token(grant)
         ids.require_workload_id(workload_id)
@@ -143,8 +143,8 @@ class Workloads:
         """Open a new attempt at the chunk, STAGING, and create its branch from main's head, in one transaction.
 
         A repeated call with the same `attempt_id` returns the same attempt. Raises if `failed_max` attempts at the
-        chunk have failed; the default is the contract's limit. `lease_number` is that of the caller's lease; only the
-        Steward itself opens attempts without one.
+        chunk have failed; the default is the contract's limit. `lease_number` is that of the caller's lease. Only the
+        Steward itself opens attempts without a lease.
         """
         refuse_attempt_token(grant)
         attempt_id = attempt_id or secrets.token_hex(16)
@@ -187,7 +187,7 @@ class Workloads:
         return opened[0]
 
     def find_newest_source(self, workload_id: str) -> int | None:
-        """The id of the source's newest snapshot; None if that cannot be found out or the workload is ABANDONED."""
+        """The id of the source's newest snapshot; None if this id cannot be read or the workload is ABANDONED."""
         try:
             with self.ledger.read() as unit:
                 workload = workloads.get(unit, workload_id)
@@ -260,7 +260,7 @@ class Workloads:
     ) -> Attempt:
         """Open a workload of one chunk for a branch that was staged before, and queue the verification of its attempt.
 
-        After a failed attempt a new one needs a reason that says what was corrected.
+        After a failed attempt, a new attempt needs a `reason`, which says what was corrected.
         """
         refuse_attempt_token(grant)
         ids.require_workload_id(workload_id)
@@ -289,8 +289,8 @@ class Workloads:
             if earlier.opening.contract_hash == row.contract_hash:
                 return None
             bound = contract_of(unit, earlier.opening.contract_hash).bind(parameters)
-            asked = replace(earlier.opening, parameters=canonical_json.dump(dict(bound.parameters)), domain=row.domain)
-            workloads.require_same_opening(asked, earlier.opening)
+            wanted = replace(earlier.opening, parameters=canonical_json.dump(dict(bound.parameters)), domain=row.domain)
+            workloads.require_same_opening(wanted, earlier.opening)
         if earlier.state is not WorkloadState.COMPLETE:
             require_contract(row, earlier.opening.contract_hash)
         return earlier
@@ -316,7 +316,7 @@ class Workloads:
         timeout_seconds: int | None = None,
         plan_again: bool,
     ) -> Workload | Planning:
-        """Open the workload, or return what was opened or begun under this id with the same contract and parameters.
+        """Open the workload, or return the workload or planning of this id with the same contract and parameters.
 
         Raises, and opens no workload, if `branch` is given and cannot be adopted.
         """
@@ -331,7 +331,7 @@ class Workloads:
         with self.ledger.read() as unit:
             earlier = workloads.find(unit, workload_id)
             if earlier is not None:
-                # The source was pinned when the workload was opened, so its state now does not count.
+                # The source was pinned when the workload was opened, so the source's state now does not count.
                 workloads.require_same_opening(replace(opening, source=earlier.opening.source), earlier.opening)
                 require_not_published_after_backup(unit, earlier)
                 return earlier
@@ -362,7 +362,7 @@ class Workloads:
         return self.planner.open(replace(opening, source=source.ref.uuid), bound, source, timeout_seconds)
 
     def _row_of(self, workload: Workload) -> TableRow:
-        """The workload's table. Raises `contract_moved` if its contract has changed since the workload was opened."""
+        """The workload's table. Raises `contract_moved` if the table has another contract than the workload."""
         with self.ledger.read() as unit:
             row = tables.find_by_uuid(unit, workload.opening.table_uuid)
         if row is None:
@@ -476,7 +476,7 @@ class Workloads:
 
 
 def _require_not_taken(unit: Unit, row: TableRow, branch: str) -> None:
-    """Raise if an attempt that has not ended is on this branch."""
+    """Raise if an attempt that has not ended uses this branch."""
     other = attempts.find_live_on_branch(unit, row.table_uuid, branch)
     if other is not None:
         raise Code.BRANCH_TAKEN(got=other.workload_id, attempt_id=other.attempt_id)

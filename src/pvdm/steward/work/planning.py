@@ -1,4 +1,4 @@
-"""Makes the plans of workloads. A plan that depends on the source's rows is made by a job, which may take long."""
+"""Plans workloads and opens them. A job, which may take long, makes each plan that depends on the source's rows."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from pvdm.verify.source import PinnedSource
 PLAN_THREADS_MAX: Final = 4
 _FILES_AT_ONCE: Final = 16
 _STORE_SECONDS: Final = 2.0
-# how long the next caller gets an error that no caller has got yet
+# For this time, the next caller gets an error that no caller has got yet.
 _ERROR_MICROS: Final = 600 * 1_000_000
 _T = TypeVar("_T")
 _RETRIED: Final = (UnavailableError, RolledBackError, StateUnknownError)
@@ -48,7 +48,7 @@ _MOVED_HINT: Final = "no workload was opened: run it again, and it is planned un
 
 
 class _NotWantedError(Exception):
-    """The plan was abandoned, or another one is made in its place."""
+    """The plan was abandoned, or another plan is made in its place."""
 
 
 def plan_lock_subject(workload_id: str) -> str:
@@ -58,7 +58,7 @@ def plan_lock_subject(workload_id: str) -> str:
 
 @dataclass(eq=False)
 class Planner:
-    """Opens workloads with their plans. What a plan needs of the rows is read by `run`, which a job calls."""
+    """Opens workloads with their plans. If a plan depends on rows, a job calls `run`, which reads them."""
 
     ledger: Ledger
     clock: LedgerClock
@@ -79,33 +79,33 @@ class Planner:
         self.begin(UnfinishedPlan(opening.workload_id, opening.domain))
         return begun
 
-    def find(self, asked: Opening, *, again: bool) -> Planning | None:
-        """The plan in the making for this opening; None if there is none, or if one for another opening has failed.
+    def find(self, wanted: Opening, *, again: bool) -> Planning | None:
+        """The plan in the making for this opening; None if the caller has to begin a plan.
 
         Raises for a plan in the making for another opening, and raises the error that ended a plan for this opening.
-        With `again`, the caller begins another plan if a caller has got that error, or if the error is old. An error
-        that no caller has got is raised here, since a run in segments calls again after each segment.
+        With `again`, this returns None instead of that error if a caller has got the error, or if the error is old. A
+        new error is raised even then, since a run in segments calls with `again` in each segment.
         """
         with self.ledger.read() as unit:
-            found = plannings.find(unit, asked.workload_id)
+            found = plannings.find(unit, wanted.workload_id)
         if found is None:
             return None
-        # Compared without what may differ: the caller does not know the source's UUID, and a contract may have changed.
-        comparable = replace(found.opening, source=asked.source, contract_hash=asked.contract_hash)
+        # Compared without source and contract: the caller lacks the source's UUID, and the contract may have changed.
+        comparable = replace(found.opening, source=wanted.source, contract_hash=wanted.contract_hash)
         if found.error is not None:
             is_new = not found.error_reported and self.clock.now_micros() - found.at_micros < _ERROR_MICROS
-            if asked != comparable or (again and not is_new):
+            if wanted != comparable or (again and not is_new):
                 return None
-            self._change(partial(plannings.note_reported, workload_id=asked.workload_id))
-            raise _decode(found.error)
-        if found.opening.table_uuid == asked.table_uuid and found.opening.contract_hash != asked.contract_hash:
-            moved = _moved_error(found.opening.contract_hash, asked.contract_hash, _MOVED_HINT)
-            # Such a plan can never be used, so it is ended at once.
+            self._change(partial(plannings.note_reported, workload_id=wanted.workload_id))
+            raise _decode_error(found.error)
+        if found.opening.table_uuid == wanted.table_uuid and found.opening.contract_hash != wanted.contract_hash:
+            moved = _moved_error(found.opening.contract_hash, wanted.contract_hash, _MOVED_HINT)
+            # A plan under an old contract can never be used, so it is ended at once.
             self._change(partial(self._fail, planning=found, error=moved))
-            self._change(partial(plannings.note_reported, workload_id=asked.workload_id))
+            self._change(partial(plannings.note_reported, workload_id=wanted.workload_id))
             raise moved
-        workloads.require_same_opening(asked, comparable)
-        self.begin(UnfinishedPlan(asked.workload_id, asked.domain))
+        workloads.require_same_opening(wanted, comparable)
+        self.begin(UnfinishedPlan(wanted.workload_id, wanted.domain))
         return found
 
     def abandon(self, unit: Unit, planning: Planning, reason: str) -> None:
@@ -115,8 +115,8 @@ class Planner:
     def run(self, workload_id: str) -> None:
         """Read the source's files that were not read yet, then open the workload.
 
-        An error that a repetition cannot correct ends the plan, and is stored for the callers that wait for it. Such an
-        error is also that the Steward's process has ended too often in this job (`plan_stopped_too_often`).
+        An error that a repetition cannot correct ends the plan, and is stored for the callers that wait for the plan.
+        The plan also ends if the Steward's process ended too often during this job (`plan_stopped_too_often`).
         """
         with hold_work(self.ledger, plan_lock_subject(workload_id)):
             with self.ledger.read() as unit:
@@ -138,7 +138,7 @@ class Planner:
 
     def _fail(self, unit: Unit, planning: Planning, error: PvdmError) -> None:
         if plannings.is_unfinished(unit, planning):
-            plannings.fail(unit, planning.opening.workload_id, _encode(error))
+            plannings.fail(unit, planning.opening.workload_id, _encode_error(error))
 
     def _run(self, planning: Planning) -> None:
         with self.ledger.read() as unit:
@@ -181,9 +181,9 @@ class Planner:
         plannings.note_progress(unit, planning.opening.workload_id, len(read.file_hashes), found, hashes)
 
     def _store(self, planning: Planning, plan: ChunkPlan, *, by_job: bool = False) -> Workload:
-        """Open the workload with its plan, unless its table has another contract now.
+        """Open the workload with its plan. Raises `contract_moved` if its table has another contract now.
 
-        A plan that was made `by_job` is not used if it was abandoned meanwhile.
+        Also raises for a plan that was made `by_job`, and that was abandoned or replaced meanwhile.
         """
         opening, chunks = planning.opening, [Chunk(each.chunk_id, each.to_bytes()) for each in plan]
         pinned = PinnedWorkload(
@@ -225,12 +225,12 @@ def _moved_error(expected: str, got: str | None, hint: str | None) -> PvdmError:
     return Code.CONTRACT_NOT_APPLICABLE(reason="contract_moved", expected=expected, got=got or "none", hint=hint)
 
 
-def _encode(error: PvdmError) -> str:
+def _encode_error(error: PvdmError) -> str:
     facts = {name: getattr(error, name) for name in ("reason", "message", "expected", "got", "hint", "details")}
     return json.dumps({"kind": kind_of(error), **facts})
 
 
-def _decode(text: str) -> PvdmError:
+def _decode_error(text: str) -> PvdmError:
     facts = json.loads(text)
     details = facts.pop("details")
     return KINDS[facts.pop("kind")](facts.pop("reason"), facts.pop("message"), **facts, **details)

@@ -1,4 +1,4 @@
-"""Describes workloads whose ids were used up in the time that a restore has lost: their chunks, and what to do next."""
+"""Describes workloads that were published in the time that a restore has lost: their chunks, and what to do next."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def spent_error(unit: Unit, workload_id: str, table: TableRef) -> PvdmError:
 
 
 def _find_missing(unit: Unit, workload_id: str, published: Sequence[str]) -> list[str] | None:
-    """The planned chunks that are not published; None if the ledger has no plan, or one without a published chunk."""
+    """The planned chunks that are not published; None if there is no plan, or if the plan lacks a published chunk."""
     if workloads.find(unit, workload_id) is None:
         return None
     planned = [each.chunk_id for each in chunks.list_by_workload(unit, workload_id)]

@@ -16,13 +16,13 @@ from pvdm.model.states import AttemptState
 from pvdm.steward.work.notices import Notices
 
 GRACE_SECONDS: Final = 60
-"""So long after the end of lease and deadline the run may still clean up after itself."""
+"""How long after the end of its lease, and of the deadline, a run may still clean up after itself."""
 _GRACE_MICROS: Final = GRACE_SECONDS * 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class StaleStaging:
-    """Finds attempts in STAGING whose runs are gone, and that a later run cannot take over, and rolls them back."""
+    """Rolls back attempts in STAGING whose leases have ended and whose chunks no later run can stage."""
 
     ledger: Ledger
     clock: LedgerClock
@@ -30,7 +30,7 @@ class StaleStaging:
     on_end: Callable[[str], None]  # cleans up after the attempt of this id
 
     def roll_back(self) -> None:
-        """Roll back every such attempt. Attempts whose workload may go on are left to its next run."""
+        """Roll back each attempt that no run can finish. If its workload may go on, its next run ends the attempt."""
         now = self.clock.now_micros()
         with self.ledger.read() as unit:
             found = [each for each in attempts.list_live(unit) if _find_reason(unit, each, now) is not None]
@@ -49,7 +49,7 @@ class StaleStaging:
 
 
 def _find_reason(unit: Unit, attempt: Attempt, now_micros: int) -> str | None:
-    """Why no run can finish the attempt; None if one may."""
+    """Why no run can finish the attempt; None if a run may still finish or end it."""
     if attempt.state is not AttemptState.STAGING or attempt.lease_number is None:
         return None
     lease = leases.find_newest(unit, attempt.workload_id)

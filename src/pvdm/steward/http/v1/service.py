@@ -43,7 +43,7 @@ async def health() -> api.Health:
 
 @router.get("/readyz", response_model=api.ReadinessView, tags=["service"])
 async def ready(request: Request, readiness: ReadinessPart, lookup: LookupPart) -> Response:
-    """Whether the Steward accepts work. A 503 gives every reason why not, with details for operators and auditors."""
+    """Whether the Steward accepts work. A 503 response has every reason, with details for operators and auditors."""
     reasons = await readiness.reasons()
     may_see_details = bool(reasons) and await _may_see_details(request, lookup)
     visible = reasons if may_see_details else [_without_details(each) for each in reasons]
@@ -116,7 +116,7 @@ def _outbox_views(notary: Notary) -> Iterator[api.OutboxView]:
 
 
 async def _may_see_details(request: Request, lookup: LookupPart) -> bool:
-    """Whether the caller's token may read /metrics. /readyz is public, so the middleware has not checked the token."""
+    """Whether the caller's token may read /metrics. /readyz is public, so the middleware has not checked a token."""
     try:
         grant = await lookup(bearer_token(request.scope), peer_of(request.scope))
         require_allowed(RULES["GET", "/metrics"], grant, {})
@@ -146,7 +146,7 @@ def identity_of(grant: Grant) -> api.Identity:
 
 @router.get("/v1/trust-root", tags=["trust"])
 def trust_root(notary: NotaryPart) -> api.TrustRootChain:
-    """Every signed version of the trust root, which names trusted keys. Readers must know the first one's hash."""
+    """Every signed version of the trust root, which names trusted keys. Readers must know the first version's hash."""
     root = notary.trust.current()
     return api.TrustRootChain(version=root.version, sha256=root.sha256, chain=tuple(notary.trust.chain()))
 

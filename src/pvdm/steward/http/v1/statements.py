@@ -67,7 +67,7 @@ def envelope(notary: NotaryPart, grant: Caller, proof_id: Hash) -> Response:
 
 @router.get("/v1/proofs/{proof_id}/bundle", tags=["proofs"], responses=raw_response(JSON_TYPE))
 def bundle(notary: NotaryPart, grant: Caller, proof_id: Hash) -> Response:
-    """The proof, its inclusion proof and checkpoint, for an offline check; the reader brings the trust root."""
+    """The proof, its inclusion proof and checkpoint, for an offline check, which also needs the trust root."""
     return Response(notary.proofs.bundle(proof_id, grant), media_type=JSON_TYPE)
 
 
@@ -96,7 +96,7 @@ def submit_override(notary: NotaryPart, grant: Caller, body: EnvelopeBody) -> ap
 
 @router.post("/v1/overrides/{override_id}/publish", tags=["break-glass"], dependencies=[Depends(require_empty)])
 def publish_override(notary: NotaryPart, grant: Caller, override_id: Hash) -> AttemptView:
-    """Publish exactly the bytes that the override names: a new attempt is made of them, verified and sent to the gate.
+    """Publish exactly the bytes that the override names, in a new attempt that is verified and sent to the gate.
 
     The same request again returns the same attempt; nothing is published twice.
     """
@@ -138,7 +138,7 @@ def attestations(
     table_uuid: Annotated[str | None, Query(pattern=UUID)] = None,
     snapshot_id: Annotated[int | None, Query(ge=0, le=LONG_MAX)] = None,
 ) -> api.AttestationList:
-    """The newest attestations, of one table or snapshot if given; an attestor sees only its own."""
+    """The newest attestations, of one table or snapshot if given. An attestor sees only attestations of its own."""
     attestor = grant.name if grant.role is Role.ATTESTOR else None
     found = notary.attestations.list_attestations(attestor=attestor, table_uuid=table_uuid, snapshot_id=snapshot_id)
     return api.AttestationList(attestations=tuple(found))
@@ -173,9 +173,9 @@ def protected(
     after: FullName | None = None,
     limit: Annotated[int, Query(ge=1, le=PAGE_ROWS_MAX)] = PAGE_ROWS_MAX,
 ) -> approvals.ProtectedList:
-    """What is protected now in the token's domain, in order of name, after the name `after`."""
+    """The protected tables or namespaces of the token's domain, in order of name, after the name `after`."""
     start = None if after is None else parse_full_name(after)
-    if kind == "namespace":  # then `name` too names a namespace
+    if kind == "namespace":  # here `name`, too, is a namespace
         namespace = name or namespace
     levels = None if namespace is None else parse_full_name(namespace)
     table_name: str | None = None
@@ -233,7 +233,7 @@ def lost_claims(
 
 @router.post("/v1/claim-releases", tags=["protection"])
 def submit_claim_release(notary: NotaryPart, grant: Caller, body: EnvelopeBody) -> approvals.ClaimReleaseView:
-    """Release a lost claim, by an operator's signed statement: it no longer blocks claims of other workloads."""
+    """Release a lost claim, by an operator's signed statement: the claim then blocks no other workload."""
     return notary.claim_releases.submit(body.envelope.to_bytes(), grant)
 
 

@@ -66,9 +66,9 @@ async def open_workload(
 ) -> api.OpenedWorkload:
     """Open a workload under the table's contract: pin the source, fix the plan, set the deadline.
 
-    A plan that needs the source's rows is made by a job. Until it is made, the response says how far it is, and the
-    caller repeats the request. A repetition changes nothing, except that another `timeout_seconds` changes the deadline
-    of an open workload.
+    A plan that needs the source's rows is made by a job. Until the plan is made, the response shows its progress, and
+    the caller repeats the request. A repetition changes nothing, except that another `timeout_seconds` changes the
+    deadline of an open workload.
     """
     loop, changed = asyncio.get_running_loop(), asyncio.Event()
     wanted = (grant, body.workload_id, body.table, body.parameters, body.timeout_seconds)
@@ -85,7 +85,7 @@ async def open_workload(
     with notary.changes.listen(body.workload_id, wake):
         opened = await run_sync(open_first)
         if isinstance(opened, Planning):
-            # No thread waits: many runs may wait for plans, and other runs need the threads to renew their leases.
+            # This wait holds no thread: many runs may wait for plans, and others need the threads to renew leases.
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(changed.wait(), PLAN_WAIT_SECONDS)
             if changed.is_set():
@@ -127,7 +127,7 @@ def workload(
 ) -> api.WorkloadDetail:
     """One workload with a page of its plan, the attempts at this page's chunks, and what is published of these chunks.
 
-    Frequent callers set `newest` to false: then the source's newest snapshot is not looked up.
+    With `newest` set to false, as frequent callers should do, the source's newest snapshot is not looked up.
     """
     view = notary.work.get_workload_detail(grant, workload_id, chunks_after=chunks_after, count=limit)
     return _with_newest_source(notary, view) if newest else view
@@ -161,7 +161,7 @@ def acquire_lease(
     workload_id: WorkloadId,
     body: Annotated[leases.LeaseRequest, body_of(leases.LeaseRequest)],
 ) -> leases.LeaseView:
-    """Get the lease of an open workload, which one run has at a time. While another run has it, this is a conflict."""
+    """Acquire the lease of an open workload, or renew the run's own. While another run holds it, this is a conflict."""
     return notary.leases.acquire(grant, workload_id, body)
 
 
@@ -172,7 +172,7 @@ def renew_lease(
     workload_id: WorkloadId,
     body: Annotated[leases.HeldLeaseRequest, body_of(leases.HeldLeaseRequest)],
 ) -> leases.LeaseView:
-    """Renew a lease before it expires. After its expiry, or once another run has a newer one, this is a conflict."""
+    """Renew a lease before it expires. If it has expired, or another run has a newer lease, this is a conflict."""
     return notary.leases.renew(grant, workload_id, body)
 
 
@@ -209,7 +209,7 @@ def abandon(notary: NotaryPart, grant: Caller, workload_id: WorkloadId, body: Re
     """
     abandoned = notary.workloads.abandon(grant, workload_id, body.reason)
     if isinstance(abandoned, Planning):
-        notary.jobs.hurry_plan(workload_id)  # a job that waits or has failed ends now
+        notary.jobs.hurry_plan(workload_id)  # a job that waits for a retry, or has failed, ends now
         return api.AbandonedWorkload(workload=None, planning=planning_view(abandoned, None))
     workload = _with_newest_source(notary, notary.work.view_workload(abandoned))
     return api.AbandonedWorkload(workload=workload, planning=None)
@@ -225,7 +225,7 @@ async def attempt(
 ) -> api.AttemptView:
     """One attempt. With `wait`, the response comes when the attempt is settled, at the latest after `wait` seconds.
 
-    Settled: the attempt has ended, waits for other chunks of its workload, or its job has failed.
+    An attempt is settled if it has ended, if it waits for other chunks of its workload, or if its job has failed.
     """
     return await long_polls.attempt(grant, attempt_id, min(wait, notary.config.service.limits.request_seconds))
 
@@ -274,7 +274,7 @@ def _with_newest_source(notary: NotaryPart, view: _View) -> _View:
 
 @router.get("/v1/orphans")
 def orphans(notary: NotaryPart, grant: Caller, table: TableName) -> api.OrphanList:
-    """Files in the table's folder that an ended attempt or a published branch left, and that nothing refers to."""
+    """Files in the table's folder that an ended attempt or a published branch left, and that no snapshot refers to."""
     return api.OrphanList(orphans=tuple(notary.orphans.find(grant, table)))
 
 
