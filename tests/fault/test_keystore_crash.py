@@ -61,7 +61,7 @@ def test_the_next_writer_removes_what_a_crash_left(tmp_path: Path) -> None:
     assert left_over(tmp_path) == []
 
 
-def test_a_crash_while_the_keystore_is_created_leaves_none(tmp_path: Path) -> None:
+def test_a_failed_write_while_the_keystore_is_created_leaves_no_file(tmp_path: Path) -> None:
     path = tmp_path / "keys.json"
     broken = fault.armed("keys.disk.after_temp", fault.Raise(OSError(errno.EIO, "Input/output error")))
     with broken, pytest.raises(UnavailableError) as caught:

@@ -60,7 +60,7 @@ def test_a_clean_backfill_of_an_empty_partitioned_table_is_published(shop: Shop,
 
 
 def test_a_partition_value_with_a_slash_is_published(shop: Shop, spark: SparkSession) -> None:
-    """Spark would write `%2F` into the path of the file, which the Steward refuses."""
+    """Spark writes `%2F` into a path for it, which the Steward refuses. So the catalog turns such paths off."""
     shop.make("raw.slashed")
     shop.write([(1, "2026-01-01", "Europe/Vienna"), (2, "2026-01-01", "N/A")], "raw.slashed")
     shop.make("sales.slashed", ((3, "town", "identity"),))
@@ -71,7 +71,7 @@ def test_a_partition_value_with_a_slash_is_published(shop: Shop, spark: SparkSes
 
 
 def test_chunks_of_an_empty_table_are_staged_beside_each_other(shop: Shop, spark: SparkSession) -> None:
-    """The second attempt's branch is not there yet, and the first one's is: Spark alone would refuse to write."""
+    """At the second write the table has a snapshot, but no branch of this attempt. Spark alone would refuse it."""
     shop.make("sales.chunks", BY_DAY, version=3)
     shop.protect(
         contract(

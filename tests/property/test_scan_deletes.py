@@ -44,17 +44,21 @@ class Data:
 
 
 @dataclass(frozen=True)
-class Places:
+class PositionDeletes:
+    """A file of position deletes."""
+
     sequence: int
     name: str | None
     partitioned: bool
     places: tuple[tuple[int, int], ...]
     only: int | None
-    """the number of the one data file that its entry names, if it names one"""
+    """The number of the data file that the manifest entry references; None if it references none."""
 
 
 @dataclass(frozen=True)
-class Keys:
+class EqualityDeletes:
+    """A file of equality deletes."""
+
     sequence: int
     name: str | None
     partitioned: bool
@@ -75,18 +79,20 @@ def data_files(draw: st.DrawFn) -> Data:
 
 
 @st.composite
-def places(draw: st.DrawFn, files: int) -> Places:
+def places(draw: st.DrawFn, files: int) -> PositionDeletes:
     only = draw(st.none() | st.integers(0, files - 1))
     which = st.integers(0, files - 1) if only is None else st.just(only)
     found = draw(st.lists(st.tuples(which, st.integers(0, 6)), min_size=1, max_size=4))
-    return Places(draw(SEQUENCES), draw(st.sampled_from(NAMES)), draw(st.booleans()), tuple(found), only)
+    return PositionDeletes(draw(SEQUENCES), draw(st.sampled_from(NAMES)), draw(st.booleans()), tuple(found), only)
 
 
 @st.composite
-def keys(draw: st.DrawFn) -> Keys:
+def keys(draw: st.DrawFn) -> EqualityDeletes:
     columns = draw(st.lists(st.sampled_from(["name", "f", "i"]), min_size=1, max_size=3, unique=True))
     found = draw(st.lists(rows(None, False), min_size=1, max_size=3))
-    return Keys(draw(SEQUENCES), draw(st.sampled_from(NAMES)), draw(st.booleans()), tuple(columns), tuple(found))
+    return EqualityDeletes(
+        draw(SEQUENCES), draw(st.sampled_from(NAMES)), draw(st.booleans()), tuple(columns), tuple(found)
+    )
 
 
 def comparable(value: Any) -> Any:
@@ -96,14 +102,16 @@ def comparable(value: Any) -> Any:
     return value
 
 
-def is_deleted(file: int, at: int, row: Row, data: list[Data], deletes: list[Places | Keys]) -> bool:
+def is_deleted(
+    file: int, at: int, row: Row, data: list[Data], deletes: list[PositionDeletes | EqualityDeletes]
+) -> bool:
     own = data[file]
     for delete in deletes:
         same_partition = (delete.partitioned, delete.partitioned and delete.name) == (
             own.partitioned,
             own.partitioned and own.name,
         )
-        if isinstance(delete, Places):
+        if isinstance(delete, PositionDeletes):
             near = delete.only is not None or same_partition
             if near and own.sequence <= delete.sequence and (file, at) in delete.places:
                 return True
@@ -114,7 +122,7 @@ def is_deleted(file: int, at: int, row: Row, data: list[Data], deletes: list[Pla
     return False
 
 
-def rows_left(data: list[Data], deletes: list[Places | Keys]) -> list[tuple[int, int]]:
+def rows_left(data: list[Data], deletes: list[PositionDeletes | EqualityDeletes]) -> list[tuple[int, int]]:
     return [
         (file, at)
         for file, own in enumerate(data)
@@ -123,8 +131,8 @@ def rows_left(data: list[Data], deletes: list[Places | Keys]) -> list[tuple[int,
     ]
 
 
-def write_files(lake: Lake, data: list[Data], deletes: list[Places | Keys]) -> None:
-    def where(each: Data | Places | Keys) -> dict[str, Any]:
+def write_files(lake: Lake, data: list[Data], deletes: list[PositionDeletes | EqualityDeletes]) -> None:
+    def where(each: Data | PositionDeletes | EqualityDeletes) -> dict[str, Any]:
         spec = {"spec": 1, "partition": {1000: each.name}} if each.partitioned else {"spec": 0, "partition": {}}
         return {"sequence": each.sequence, **spec}
 
@@ -135,7 +143,7 @@ def write_files(lake: Lake, data: list[Data], deletes: list[Places | Keys]) -> N
         for file, each in enumerate(data)
     ]
     for delete in deletes:
-        if isinstance(delete, Places):
+        if isinstance(delete, PositionDeletes):
             named = {} if delete.only is None else {"referenced_data_file": locations[delete.only]}
             listed = [(locations[file], at) for file, at in delete.places]
             lake.positions(listed, changes=named, **where(delete))

@@ -152,7 +152,7 @@ class StewardClient(WorkCalls, AuditCalls):
         except PvdmError as error:
             if error.code != Code.CLOCK_JUMPED:
                 raise
-            # With a wrong clock the Steward cannot check tokens; the short form of the response needs none.
+            # After a clock jump an embedded Steward issues no token; the short form of the response needs none.
             found = self._read(replace(call, with_token=False), service.ReadinessView)
         return Readiness(found.ready, tuple(to_error(reason, request_id="") for reason in found.reasons))
 
@@ -377,7 +377,7 @@ class StewardClient(WorkCalls, AuditCalls):
     def lend(self, role: Role | None = None, domain: str | None = None) -> LentToken:
         """This client's token, for an engine such as Spark. Raises if role or domain are given and not the token's own.
 
-        The token is exchanged once as a test. A short-lived token is refused; then the result has no token id.
+        The token is exchanged once as a test. A short-lived token cannot be exchanged; it is lent without a token id.
         """
         own = self.identity()
         if role not in (None, own.role) or domain not in (None, own.domain):

@@ -55,7 +55,7 @@ _MAIN_CHANGED_HINT: Final = (
 
 
 def with_publication(error: _Error, counts: ChunkCounts | None) -> _Error:
-    """The error of a chunk, with the message that the workload published nothing, or else that the chunk did not."""
+    """The error of a chunk. Its message begins with what was not published: anything, or else this chunk."""
     nothing = counts is not None and counts.nothing_published
     what = "nothing was published" if nothing else f"chunk {error.details['chunk']} was not published"
     return error.with_context(f"{what}: {error.message}")
@@ -105,7 +105,11 @@ def failure_error(
 
 
 def _other_cause_hint(attempt: AttemptView) -> str | None:
-    """The hint if the job may be right: `main` has changed where it overwrites rows, or the gate refused. Else None."""
+    """The hint if the job may be right; else None.
+
+    It may be right if `main` has changed in the part that is overwritten, if partition specs do not determine this
+    part, or if the gate refused the attempt.
+    """
     if attempt.findings and all(each.code in _MAIN_CHANGED for each in attempt.findings):
         return _MAIN_CHANGED_HINT
     if attempt.findings and all(each.code in BOUNDARY_CODES for each in attempt.findings):

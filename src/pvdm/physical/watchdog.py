@@ -93,7 +93,10 @@ class _Running(Generic[_T]):
 
 
 def _stop(running: _Running[_T], cancel: Callable[[], bool]) -> None:
-    """Call `cancel` until it returns True, the work ends or a minute is over: a Spark job may begin after a call."""
+    """Call `cancel` until it returns True, the work ends or a minute is over.
+
+    One call is not enough: a Spark job that begins after it is not cancelled.
+    """
     deadline = time.monotonic() + STOP_SECONDS
     while True:
         # An error of `cancel` is dropped: the caller gets the reason of the stop.
@@ -110,8 +113,8 @@ def raise_on_sigterm() -> Iterator[None]:
 
     Later SIGTERMs in the block are ignored: the work is being stopped already, and a process may get two of them.
     """
-    if threading.current_thread() is not threading.main_thread():
-        yield
+    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) is None:
+        yield  # None: the handler was not set by Python, so it could not be restored
         return
 
     def raise_received(_number: int, _frame: FrameType | None) -> None:

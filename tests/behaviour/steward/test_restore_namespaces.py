@@ -19,8 +19,8 @@ from tools.proof_kit import SECOND
 __all__ = ["steward"]
 
 
-def lose_with_namespace(steward: RestorableSteward) -> None:
-    """Replace the ledger by its backup, in which the namespace `sales` then gets the name `sold`."""
+def lose_database_and_namespace(steward: RestorableSteward) -> None:
+    """Replace the ledger by its backup, and rename its namespace `sales`: so the backup is older than `sales`."""
     steward.recovery.lose_the_database()
     with closing(sqlite3.connect(steward.recovery.ledger)) as connection, connection:
         connection.execute("DROP TRIGGER namespaces_fixed")
@@ -30,7 +30,7 @@ def lose_with_namespace(steward: RestorableSteward) -> None:
 def test_the_refusal_says_that_the_namespace_was_made_after_the_backup(steward: RestorableSteward) -> None:
     steward.recovery.back_up()
     publish_to_later(steward)
-    lose_with_namespace(steward)
+    lose_database_and_namespace(steward)
     error = refused(steward.recovery.restore, "restore_publications_lost")
     assert "sales.later" in str(error.got)
     assert "(namespace_unknown)" in str(error.got)
@@ -43,7 +43,7 @@ def test_the_hint_asks_for_files_only_if_a_lost_publication_lacks_them(steward: 
     publish_to_later(steward)
     steward.publish("two", 6)
     file_at(steward.metadata_file()).unlink()
-    lose_with_namespace(steward)
+    lose_database_and_namespace(steward)
     error = refused(steward.recovery.restore, "restore_publications_lost")
     assert "bring metadata, vault and warehouse back" in str(error.hint)
     assert "make the namespace" in str(error.hint)
@@ -51,7 +51,7 @@ def test_the_hint_asks_for_files_only_if_a_lost_publication_lacks_them(steward: 
 
 def lose_and_restore(steward: RestorableSteward) -> LostPublication:
     """Lose the database, and restore it without the namespace `sales`. Returns the publication that is lost."""
-    lose_with_namespace(steward)
+    lose_database_and_namespace(steward)
     (named,) = steward.recovery.restore(replace(steward.recovery.order, accept_lost=True)).lost_publications
     steward.recovery.start()
     steward.recovery.activate_new_epoch()

@@ -62,8 +62,9 @@ class SwapCase:
         staging = Staging(goods, producer, self.name, attempt)
         file = staging.file(compression="none")
         facts = ("value_counts", "null_value_counts", "nan_value_counts", "lower_bounds", "upper_bounds")
-        silent: dict[str, Any] = dict.fromkeys((*facts, "column_sizes", "split_offsets"))
-        staging.add(replace(file, **silent))
+        # No statistics in the manifest entry: they would not agree with the forged bytes.
+        without_statistics: dict[str, Any] = dict.fromkeys((*facts, "column_sizes", "split_offsets"))
+        staging.add(replace(file, **without_statistics))
         self.attempt = attempt
         self.path = file_at(file.file_path)
         self.right = self.path.read_bytes()

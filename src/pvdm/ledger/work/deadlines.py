@@ -21,14 +21,14 @@ PASSED_PAGE_MAX_ROWS: Final = 500
 
 @dataclass(frozen=True, slots=True)
 class Deadline:
-    """A workload's deadline, `seconds` after its opening."""
+    """A workload's deadline, `seconds` after `begun_micros`."""
 
     workload_id: str
     seconds: int
     deadline_micros: int
 
     @property
-    def opened_micros(self) -> int:
+    def begun_micros(self) -> int:
         """The time from which `seconds` count: the opening, or the first `set_timeout` if that came later."""
         return self.deadline_micros - self.seconds * MICROS_PER_SECOND
 
@@ -70,7 +70,7 @@ def set_timeout(unit: Unit, workload_id: str, seconds: int) -> None:
         deadline = unit.at_micros + seconds * MICROS_PER_SECOND
         unit.insert(deadlines, workload_id=workload_id, seconds=seconds, deadline_micros=deadline)
     elif found.seconds != seconds:
-        deadline = found.opened_micros + seconds * MICROS_PER_SECOND
+        deadline = found.begun_micros + seconds * MICROS_PER_SECOND
         unit.update(deadlines, {"workload_id": workload_id}, seconds=seconds, deadline_micros=deadline)
 
 
@@ -78,10 +78,10 @@ def require_not_passed(unit: Unit, workload_id: str, now_micros: int) -> Deadlin
     """The deadline, or None. Raises `workload_timed_out` if it has passed."""
     found = find(unit, workload_id)
     if found is not None and found.deadline_micros <= now_micros:
-        elapsed = (now_micros - found.opened_micros) // MICROS_PER_SECOND
+        elapsed = (now_micros - found.begun_micros) // MICROS_PER_SECOND
         raise Code.WORKLOAD_TIMED_OUT(
-            expected=f"an end by {utc_time(found.deadline_micros)}, {found.seconds} seconds after the opening",
-            got=f"{utc_time(now_micros)}, {elapsed} seconds after the opening",
+            expected=f"an end by {utc_time(found.deadline_micros)}, {found.seconds} seconds after the runs' time began",
+            got=f"{utc_time(now_micros)}, {elapsed} seconds after it began",
             workload_id=workload_id,
         )
     return found
