@@ -19,6 +19,7 @@ from pvdm.evaluation.shop import CONTRACT_TEMPLATE, DAYS, SHOPS, Orders, OrderTo
 from pvdm.metadata.audit.report import ApprovalEntry, AuditedSnapshot, AuditReport, RehashCounts, Standing
 from pvdm.model.contract import parse_contract
 from pvdm.model.statements.table import TableRef
+from tests.support.for_each import for_each
 
 SEEN = OrderTotals(2_500, Decimal("1246477.04"))
 REPORT = AuditReport(
@@ -180,7 +181,7 @@ def test_the_error_of_a_spark_that_does_not_start_has_the_last_line_of_its_log(
     )
 
 
-@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.name)
+@for_each("script", SCRIPTS, ids=lambda script: script.name)
 def test_a_scene_that_does_not_end_as_its_script_says_fails_the_demo(script: Script) -> None:
     good = scene_as_scripted(script)
     require_as_scripted(script, good, SEEN)

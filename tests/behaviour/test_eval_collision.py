@@ -33,6 +33,7 @@ from pvdm.evaluation.lattice import (
     write_new_collision,
 )
 from pvdm.model.projection import ProjectionName
+from tests.support.for_each import for_each
 
 Capture = pytest.CaptureFixture[str]
 
@@ -118,7 +119,7 @@ def exact_mean_and_variance(elements: int, bins: int) -> tuple[Fraction, Fractio
     return Fraction(mean), Fraction(variance)
 
 
-@pytest.mark.parametrize(("elements", "bits"), [(1, 3), (5, 3), (20, 4), (40, 5)])
+@for_each(("elements", "bits"), [(1, 3), (5, 3), (20, 4), (40, 5)])
 def test_the_prediction_is_the_exact_mean_and_deviation(elements: int, bits: int) -> None:
     mean, variance = exact_mean_and_variance(elements, 1 << bits)
     predicted, deviation = predict_collisions(elements, bits)
@@ -134,7 +135,7 @@ def test_the_predicted_deviation_is_the_one_of_random_numbers() -> None:
     assert statistics.stdev(seen) == pytest.approx(deviation, rel=0.2)
 
 
-@pytest.mark.parametrize(("bits", "elements"), [(12, 20_000), (16, 20_000), (20, 40_000), (24, 80_000), (28, 80_000)])
+@for_each(("bits", "elements"), [(12, 20_000), (16, 20_000), (20, 40_000), (24, 80_000), (28, 80_000)])
 def test_tens_of_thousands_of_elements_are_hashed_at_each_width(bits: int, elements: int) -> None:
     assert elements_for(bits) == elements
 
@@ -153,7 +154,7 @@ def test_hashes_with_a_stuck_bit_are_not_taken_for_uniform() -> None:
     assert not found.holds
 
 
-@pytest.mark.parametrize(("observed", "inside"), [(80, False), (81, True), (100, True), (119, True), (120, False)])
+@for_each(("observed", "inside"), [(80, False), (81, True), (100, True), (119, True), (120, False)])
 def test_the_interval_is_1_96_deviations_wide(observed: int, inside: bool) -> None:
     assert Birthday(16, 1_000, observed, 100.0, 10.0).inside is inside
 

@@ -360,7 +360,7 @@ def test_without_its_check_a_snapshot_of_64_bits_gets_through(monkeypatch: pytes
     submit_asset(asset, asset.data)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("door", "data"),
     [
         ("publish", sign_statement(PROOF, SIGNERS["notary-a"]).to_bytes()),

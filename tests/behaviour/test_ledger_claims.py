@@ -12,6 +12,7 @@ from pvdm.ledger import Ledger, Unit
 from pvdm.ledger.schema import metadata
 from pvdm.ledger.work import claims
 from pvdm.model.filter.claim import CLAIM_VALUE_MAX_BYTES, Claim, ClaimValue
+from tests.support.for_each import for_each
 from tests.support.ledger.databases import NOW
 from tests.support.ledger.rows import open_workload
 
@@ -134,7 +135,7 @@ def test_the_refusal_says_which_workload_to_resume(unit: Unit) -> None:
     )
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("column_type", "value"),
     [
         ("double", 1),
@@ -159,7 +160,7 @@ def test_an_empty_range_is_refused() -> None:
     assert caught.value.reason == "claim_invalid"
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("column_type", "values"),
     [
         ("boolean", [False, True]),

@@ -454,7 +454,7 @@ def test_the_text_of_a_token_is_in_no_table(unit: Unit) -> None:
     assert token.reveal().removeprefix("pvdm_") not in dump
 
 
-@pytest.mark.parametrize("use", [str, repr, lambda token: [token], lambda token: {"token": token}])
+@for_each("use", [str, repr, lambda token: [token], lambda token: {"token": token}])
 def test_the_text_of_a_token_is_not_in_its_string_forms(use: Any) -> None:
     assert "geheim" not in str(use(BearerToken("pvdm_geheim")))
 

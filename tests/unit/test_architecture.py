@@ -9,9 +9,8 @@ import tomllib
 from collections import defaultdict
 from pathlib import Path
 
-import pytest
-
 import pvdm
+from tests.support.for_each import for_each
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("src", "tests", "tools", "bench", "examples")
@@ -130,7 +129,7 @@ def test_every_direct_dependency_has_an_exact_pin() -> None:
     assert direct - pinned == set()
 
 
-@pytest.mark.parametrize("name", ["constraints.txt", "pyproject.toml", "kernel/pyproject.toml", "Makefile", ".ci/run"])
+@for_each("name", ["constraints.txt", "pyproject.toml", "kernel/pyproject.toml", "Makefile", ".ci/run"])
 def test_no_package_index_is_named(name: str) -> None:
     assert re.findall(r"https?://|--(?:extra-)?index-url|--find-links", (ROOT / name).read_text()) == []
 

@@ -11,6 +11,7 @@ import pytest
 from pvdm.digest.arrow import schema_from_arrow
 from pvdm.errors import InputError
 from pvdm.model.schema import type_from_json
+from tests.support.for_each import for_each
 from tests.support.rows.one_column import STORAGE, VariantType, map_of, struct_of
 
 
@@ -34,7 +35,7 @@ def test_a_schema_is_converted_from_arrow_with_its_field_ids() -> None:
     }
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("kind", "expected"),
     [
         (STORAGE, struct_of(metadata="binary", value="binary")),
@@ -69,7 +70,7 @@ SCHEMAS_REFUSED: list[tuple[str, Callable[[], Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("reason", "make"), SCHEMAS_REFUSED)
+@for_each(("reason", "make"), SCHEMAS_REFUSED)
 def test_an_unsupported_arrow_schema_is_refused(reason: str, make: Callable[[], Any]) -> None:
     with pytest.raises(InputError) as caught:
         schema_from_arrow(make())

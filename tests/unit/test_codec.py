@@ -13,6 +13,7 @@ from pvdm.errors import InputError
 from pvdm.model.canonical_json import Value
 from pvdm.model.codec import NOT_STORED, Count, DecimalText, Document, FieldType, Identity, documents
 from pvdm.model.fields import Fields, require_text
+from tests.support.for_each import for_each
 
 
 class Colour(Enum):
@@ -70,7 +71,7 @@ def test_a_document_is_read_back_as_it_was_written(tree: Tree) -> None:
     assert Tree.from_json(tree.to_json()) == tree
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("change", "reason"),
     [
         ({"more": 1}, "document_key_unknown"),

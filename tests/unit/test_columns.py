@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from pvdm.digest.columns import DOUBLE, HALF, SINGLE, widen
+from tests.support.for_each import for_each
 from tests.support.rows.one_column import (
     ARROW,
     cells,
@@ -40,12 +41,12 @@ WORD_LAYOUTS = {
 }
 
 
-@pytest.mark.parametrize("array", WORD_LAYOUTS.values(), ids=WORD_LAYOUTS.keys())
+@for_each("array", WORD_LAYOUTS.values(), ids=WORD_LAYOUTS.keys())
 def test_strings_have_the_same_cells_in_every_layout(array: Any) -> None:
     assert cells(array, "string") == WORD_CELLS
 
 
-@pytest.mark.parametrize("array", WORD_LAYOUTS.values(), ids=WORD_LAYOUTS.keys())
+@for_each("array", WORD_LAYOUTS.values(), ids=WORD_LAYOUTS.keys())
 def test_a_slice_of_strings_has_the_cells_of_its_rows(array: Any) -> None:
     assert cells(array.slice(1, 2), "string") == WORD_CELLS[1:3]
 
@@ -56,12 +57,12 @@ LIST_TYPES = [pa.list_(pa.int32()), pa.large_list(pa.int8()), pa.list_(pa.uint16
 LIST_VIEWS = [pa.list_view(pa.int32()), pa.large_list_view(pa.int32())]
 
 
-@pytest.mark.parametrize("kind", LIST_TYPES + LIST_VIEWS, ids=str)
+@for_each("kind", LIST_TYPES + LIST_VIEWS, ids=str)
 def test_lists_have_the_same_cells_in_every_layout(kind: Any) -> None:
     assert cells(pa.array(LISTS, kind), list_of("int")) == LIST_CELLS
 
 
-@pytest.mark.parametrize("kind", LIST_TYPES + LIST_VIEWS, ids=str)
+@for_each("kind", LIST_TYPES + LIST_VIEWS, ids=str)
 def test_a_slice_of_lists_has_the_cells_of_its_rows(kind: Any) -> None:
     assert cells(pa.array(LISTS, kind).slice(2), list_of("int")) == LIST_CELLS[2:]
 
@@ -106,7 +107,7 @@ def test_an_empty_batch_of_another_type_is_refused() -> None:
 INTEGER_TYPES = [pa.int8(), pa.int16(), pa.int32(), pa.uint8(), pa.uint16()]
 
 
-@pytest.mark.parametrize("kind", INTEGER_TYPES, ids=str)
+@for_each("kind", INTEGER_TYPES, ids=str)
 def test_every_small_integer_type_is_accepted_as_int_and_long(kind: Any) -> None:
     array = pa.array([100], kind)
     assert cells(array, "int") == cells(array, "long") == ["0203313030"]
@@ -122,9 +123,7 @@ def test_a_uint64_is_accepted_as_a_decimal_of_20_digits() -> None:
     assert cells(pa.array([2**64 - 1], pa.uint64()), "decimal(20,0)") == [text_cell("03", str(2**64 - 1))]
 
 
-@pytest.mark.parametrize(
-    "kind", [pa.decimal32(9, 2), pa.decimal64(9, 2), pa.decimal128(9, 2), pa.decimal256(9, 2)], ids=str
-)
+@for_each("kind", [pa.decimal32(9, 2), pa.decimal64(9, 2), pa.decimal128(9, 2), pa.decimal256(9, 2)], ids=str)
 def test_decimals_have_the_same_cells_in_every_width(kind: Any) -> None:
     assert cells(pa.array([Decimal("-1234567.89")], kind), "decimal(9,2)") == [text_cell("03", "-1234567.89")]
 
@@ -191,7 +190,7 @@ def half_float(bits: int) -> float:
     return float(struct.unpack("<e", struct.pack("<H", bits))[0])
 
 
-@pytest.mark.parametrize("bits", [0, 0x8000, 1, 0x83FF, 0x0400, 0x3C00, 0x7BFF, 0x7C00, 0xFC00, 0x0200])
+@for_each("bits", [0, 0x8000, 1, 0x83FF, 0x0400, 0x3C00, 0x7BFF, 0x7C00, 0xFC00, 0x0200])
 def test_widening_keeps_every_number(bits: int) -> None:
     single = widen(bits, HALF, SINGLE)
     assert single.to_bytes(4, "big") == struct.pack(">f", half_float(bits))
@@ -202,7 +201,7 @@ def test_widening_keeps_the_smallest_float() -> None:
     assert widen(1, SINGLE, DOUBLE).to_bytes(8, "big") == struct.pack(">d", 2.0**-149)
 
 
-@pytest.mark.parametrize("bits", [0x7C01, 0xFE00, 0x7DFF, 0xFFFF])
+@for_each("bits", [0x7C01, 0xFE00, 0x7DFF, 0xFFFF])
 def test_every_nan_widens_to_the_same_nan(bits: int) -> None:
     assert cells(raw(pa.float16(), bits, code="H"), "double") == ["05087ff8000000000000"]
     assert cells(raw(pa.float16(), bits, code="H"), "float") == ["04047fc00000"]

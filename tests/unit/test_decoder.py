@@ -252,7 +252,7 @@ def test_bytes_that_no_encoder_writes_are_refused_at_an_offset(kind: Type, mode:
     assert (refusal.value.reason, refusal.value.details) == ("encoding_malformed", {"offset": offset})
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("slot", "cell"),
     [
         (Inner(LONG, required=True), "00"),

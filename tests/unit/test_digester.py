@@ -15,6 +15,7 @@ from pvdm.errors import InputError
 from pvdm.model.projection import Exclusion, Projection, ProjectionName, content, identity
 from pvdm.model.schema import Field, Kind, PrimitiveType, Schema
 from pvdm.model.secret import DigestKey
+from tests.support.for_each import for_each
 
 LONG = PrimitiveType(Kind.LONG)
 OLD = Schema((Field("id", LONG, required=True),))
@@ -51,7 +52,7 @@ def test_an_identity_that_excludes_is_refused() -> None:
     assert refusal_of(lambda: Plan(NEW, (projection,))).reason == "projection_invalid"
 
 
-@pytest.mark.parametrize(
+@for_each(
     "parts",
     [
         (NEW, (content(NEW),), "portable"),
@@ -83,7 +84,7 @@ def test_missing_or_wrong_keys_are_refused(keys: Any) -> None:
     assert refusal_of(lambda: Digester(PLAN, keys)).reason == "keys_invalid"
 
 
-@pytest.mark.parametrize("threads", [0, 257, "2", None], ids=str)
+@for_each("threads", [0, 257, "2", None], ids=str)
 def test_an_invalid_number_of_threads_is_refused(threads: Any) -> None:
     assert refusal_of(lambda: digest(batch_of([1]), PLAN, KEYS, threads=threads)).reason == "threads_invalid"
 

@@ -64,7 +64,7 @@ def test_a_document_above_its_limit_is_refused_before_it_is_parsed() -> None:
     assert refusal.value.reason == "document_too_large"
 
 
-@pytest.mark.parametrize("value", [1.5, b"bytes", {1: 2}, {1}, "\ud800"], ids=repr)
+@for_each("value", [1.5, b"bytes", {1: 2}, {1}, "\ud800"], ids=repr)
 def test_a_value_without_a_canonical_form_is_refused(value: object) -> None:
     with pytest.raises(InputError):
         dump(value)  # type: ignore[arg-type]

@@ -7,6 +7,7 @@ import pickle
 import pytest
 
 from pvdm.errors import InputError, PvdmError, UnavailableError, VerificationError
+from tests.support.for_each import for_each
 
 
 def example() -> InputError:
@@ -45,9 +46,7 @@ def test_a_pickled_error_keeps_its_envelope() -> None:
     assert pickle.loads(pickle.dumps(example())).to_json() == example().to_json()
 
 
-@pytest.mark.parametrize(
-    ("kind", "exit_code"), [(PvdmError, 1), (InputError, 2), (VerificationError, 3), (UnavailableError, 7)]
-)
+@for_each(("kind", "exit_code"), [(PvdmError, 1), (InputError, 2), (VerificationError, 3), (UnavailableError, 7)])
 def test_each_class_has_the_exit_code_of_its_outcome(kind: type[PvdmError], exit_code: int) -> None:
     assert kind.exit_code == exit_code
 

@@ -8,8 +8,6 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 from pvdm import errors
 from pvdm.api.errors import kind_of
 from pvdm.errors import Code
@@ -142,14 +140,14 @@ def test_the_class_of_a_hostile_document_is_registered(asset: object) -> None:
     assert ("not_allowed" if door in NOT_ALLOWED_DOORS else "verification") in registered_kinds(code)
 
 
-@pytest.mark.parametrize("name", sorted(CLASSES))
+@for_each("name", sorted(CLASSES))
 def test_the_page_names_each_class_with_its_exit_code_and_status(name: str) -> None:
     error = getattr(errors, name)("any_code", "words")
     row = f"| `{name}` | {error.exit_code} | {status_of(error)} `{kind_of(error)}` | "
     assert row in PAGE
 
 
-@pytest.mark.parametrize("page", ["canonical.md", "digest.md", "proof.md", "log.md", "keys.md"])
+@for_each("page", ["canonical.md", "digest.md", "proof.md", "log.md", "keys.md"])
 def test_every_code_that_a_specification_names_is_registered(page: str) -> None:
     """Codes are in parentheses in the text, or fill a cell of a table whose head says so."""
     text = (ROOT / "spec" / page).read_text("utf-8")

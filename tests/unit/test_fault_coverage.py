@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import pytest
+from tests.support.for_each import for_each
 
 SOURCE = Path(__file__).parents[2] / "src" / "pvdm"
 PRODUCER = ("client", "durable", "physical")
@@ -255,7 +255,7 @@ def test_removing_all_points_of_a_function_of_the_steward_is_noticed() -> None:
     assert [each.full_name for each in own if not each.find_uncovered(without=_named_points(each))] == []
 
 
-@pytest.mark.parametrize(
+@for_each(
     "statement",
     [
         "os.replace(a, b)",
@@ -287,7 +287,7 @@ def test_on_the_producers_side_one_point_is_not_enough() -> None:
     assert Function("physical.new", "change", ast.parse(text + "    fault.point('a.c')\n")).find_uncovered() == []
 
 
-@pytest.mark.parametrize(
+@for_each(
     "statement",
     [
         "text.replace('a', 'b')",

@@ -31,6 +31,7 @@ from pvdm.model.schema import Field, Kind, PrimitiveType
 from pvdm.model.statements.core import Profile
 from pvdm.model.statements.verdict import FailureClass
 from pvdm.verify.locate import LOCATED_MAX_BYTES, partition_value_text, read_keys_at, scalar_text, shorten
+from tests.support.for_each import for_each
 
 MISSING = LocatedClass(
     FailureClass.MISSING,
@@ -148,7 +149,7 @@ def test_the_names_with_the_most_rows_are_listed_and_the_others_counted() -> Non
     assert select_largest([("a", 1), ("b", 3), ("c", 3)], 2) == ((WrongRowCount("b", 3), WrongRowCount("c", 3)), 1)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("value", "kind", "text"),
     [
         (7, pa.int64(), "7"),
@@ -171,7 +172,7 @@ def test_a_value_without_a_python_equivalent_is_converted_to_text() -> None:
     assert scalar_text(pa.scalar(value.bytes, pa.binary(16)), PrimitiveType(Kind.UUID)) == str(value)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("kind", "value", "text"),
     [
         (Kind.DATE, 20_000, "2024-10-04"),

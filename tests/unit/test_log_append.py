@@ -11,6 +11,7 @@ from pvdm.trust.log.entry import LogEntry, parse_entry
 from pvdm.trust.log.log import APPEND_ENTRIES_MAX
 from pvdm.trust.log.merkle import Node
 from pvdm.trust.log.proof import verify_consistency, verify_inclusion
+from tests.support.for_each import for_each
 from tests.support.ledger.log_storage import (
     KEY,
     ORIGIN,
@@ -36,14 +37,14 @@ def test_an_entry_is_read_back() -> None:
     assert parse_entry(entry(7).to_bytes()) == entry(7)
 
 
-@pytest.mark.parametrize(("sha256", "time"), [("AB" * 32, 0), ("ab", 0), ("ab" * 32, -1), ("ab" * 32, 2**53)])
+@for_each(("sha256", "time"), [("AB" * 32, 0), ("ab", 0), ("ab" * 32, -1), ("ab" * 32, 2**53)])
 def test_an_entry_that_is_no_hash_or_no_time_is_refused(sha256: str, time: int) -> None:
     with pytest.raises(InputError) as caught:
         LogEntry(StatementKind.PROOF, sha256, time)
     assert reason_of(caught) == "log_entry_invalid"
 
 
-@pytest.mark.parametrize(
+@for_each(
     "data",
     [
         b'{"kind":"gossip","sha256":"' + b"ab" * 32 + b'","time":5}',

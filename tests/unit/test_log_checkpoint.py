@@ -229,7 +229,7 @@ def test_a_genuine_note_of_another_log_under_the_same_key_is_refused() -> None:
     assert caught.value.reason == "checkpoint_origin"
 
 
-@pytest.mark.parametrize("origin", ["", "two words", "a+b", "line\nbreak", "x" * 256])
+@for_each("origin", ["", "two words", "a+b", "line\nbreak", "x" * 256])
 def test_signing_a_checkpoint_with_an_invalid_origin_is_refused(origin: str) -> None:
     with pytest.raises((InputError, VerificationError)):
         sign_checkpoint(Checkpoint(origin, 1, ROOT), SIGNER)

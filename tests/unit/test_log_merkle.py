@@ -17,6 +17,7 @@ from pvdm.trust.log.merkle import (
     root_at,
 )
 from pvdm.trust.log.proof import verify_consistency, verify_inclusion
+from tests.support.for_each import for_each
 from tests.support.ledger.log_storage import filled_log, tree_of
 
 # The eight leaves and their roots are those of the Certificate Transparency reference implementation's tests.
@@ -85,18 +86,18 @@ def test_the_empty_tree_has_the_hash_of_nothing() -> None:
     assert EMPTY_ROOT.hex() == ROOTS[0]
 
 
-@pytest.mark.parametrize("size", range(9))
+@for_each("size", range(9))
 def test_roots_are_those_of_certificate_transparency(size: int) -> None:
     assert root_at(tree_of(LEAVES), size) == root(size)
 
 
-@pytest.mark.parametrize(("index", "size"), INCLUSION)
+@for_each(("index", "size"), INCLUSION)
 def test_inclusion_proofs_are_those_of_certificate_transparency(index: int, size: int) -> None:
     proof = prove_inclusion(tree_of(LEAVES), index=index, size=size)
     assert [value.hex() for value in proof.hashes] == INCLUSION[index, size]
 
 
-@pytest.mark.parametrize(("old", "new"), CONSISTENCY)
+@for_each(("old", "new"), CONSISTENCY)
 def test_consistency_proofs_are_those_of_certificate_transparency(old: int, new: int) -> None:
     proof = prove_consistency(tree_of(LEAVES), old_size=old, new_size=new)
     assert [value.hex() for value in proof.hashes] == CONSISTENCY[old, new]
@@ -110,7 +111,7 @@ def test_an_inner_node_in_place_of_a_leaf_is_refused() -> None:
     assert caught.value.reason == "inclusion_root"
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("proof", "size", "reason"),
     [
         (InclusionProof(5, 7, ()), 8, "inclusion_size"),
@@ -132,7 +133,7 @@ def test_a_false_inclusion_proof_is_refused_with_its_reason(proof: InclusionProo
 GENUINE = tuple(bytes.fromhex(text) for text in CONSISTENCY[6, 8])
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("proof", "sizes", "reason"),
     [
         (ConsistencyProof(6, 8, GENUINE), (6, 7), "consistency_size"),

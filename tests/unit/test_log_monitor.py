@@ -16,6 +16,7 @@ from pvdm.trust.log.proof import (
     require_same_history,
     verify_log_proof,
 )
+from tests.support.for_each import for_each
 from tests.support.ledger.log_storage import (
     KEY,
     ORIGIN,
@@ -36,7 +37,7 @@ def reason_of(one: int, other: int, storage: MemoryStorage) -> str:
     return caught.value.reason
 
 
-@pytest.mark.parametrize(("old", "new"), [(1, 9), (4, 9), (5, 9), (9, 9), (8, 8), (255, 300), (256, 300)])
+@for_each(("old", "new"), [(1, 9), (4, 9), (5, 9), (9, 9), (8, 8), (255, 300), (256, 300)])
 def test_two_checkpoints_of_one_history_are_accepted_in_any_order(old: int, new: int) -> None:
     storage, _ = filled_log(new)
     older, newer = filled_log(old)[1].checkpoint(), filled_log(new)[1].checkpoint()
@@ -49,7 +50,7 @@ def test_two_roots_at_one_size_are_a_fork(size: int) -> None:
     assert reason_of(size, size, filled_log(size)[0]) == "log_forked"
 
 
-@pytest.mark.parametrize(("old", "new"), [(1, 9), (4, 9), (5, 9), (256, 300)])
+@for_each(("old", "new"), [(1, 9), (4, 9), (5, 9), (256, 300)])
 def test_an_older_root_that_the_newer_tree_does_not_begin_with_is_a_fork(old: int, new: int) -> None:
     assert reason_of(old, new, filled_log(new, salt="other")[0]) == "log_forked"
 
@@ -143,7 +144,7 @@ def test_a_log_proof_has_the_published_form() -> None:
     assert (text[0], text[1], len(text[2]), text[3], text[4]) == ("c2sp.org/tlog-proof@v1", "index 1", 44, "", ORIGIN)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("old", "new"),
     [
         (b"tlog-proof@v1", b"tlog-proof@v2"),

@@ -14,6 +14,7 @@ from pvdm.trust.log.log import APPEND_ENTRIES_MAX
 from pvdm.trust.log.merkle import Node
 from pvdm.trust.log.proof import LOG_PROOF_SIZE_MAX_BYTES, LogProof
 from pvdm.trust.log.tiles import pack_bundle
+from tests.support.for_each import for_each
 from tests.support.ledger.log_storage import Log, MemoryStorage, open_log
 
 SPEC = (Path(__file__).parents[2] / "spec" / "log.md").read_text()
@@ -73,7 +74,7 @@ def test_every_code_of_the_checker_is_listed_and_no_other() -> None:
     assert set(re.findall(r"`(fsck_[a-z_]+)`", SPEC)) == raised
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("what", "value"),
     [
         ("one entry", ENTRY_SIZE_MAX_BYTES),

@@ -19,10 +19,11 @@ from pvdm.trust.log.tiles import (
     tiles_between,
     unpack_bundle,
 )
+from tests.support.for_each import for_each
 from tests.support.ledger.log_storage import entries, filled_log, log_grown_to
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("tile", "path"),
     [
         (Tile(0, 0), "tile/0/000"),
@@ -39,7 +40,7 @@ def test_a_tile_has_the_path_that_the_specification_gives_it(tile: Tile, path: s
     assert parse_path(path) == tile
 
 
-@pytest.mark.parametrize(
+@for_each(
     "path",
     [
         "tile/64/000",
@@ -97,7 +98,7 @@ def test_an_entry_that_does_not_fit_its_length_prefix_is_refused() -> None:
     assert caught.value.reason == "log_entry_too_large"
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("data", "width"),
     [(b"\x00\x01x", 2), (b"\x00\x01x\x00\x01y", 1), (b"\x00\x02x", 1), (b"\x00\x01x\x00", 2), (b"", 1)],
 )

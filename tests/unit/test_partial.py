@@ -14,6 +14,7 @@ from pvdm.digest import Construction, Mode, Partial, combine
 from pvdm.digest.partial import ROW_COUNT_MAX
 from pvdm.errors import InputError
 from pvdm.model.projection import ProjectionName
+from tests.support.for_each import for_each
 
 MODULUS = 1 << 256
 SUM = 0x810F8D098ACA4572663B46032475A000FF46E258AA83655EBAC169BB5E3F4119
@@ -67,7 +68,7 @@ def test_a_partial_that_is_cut_anywhere_is_refused() -> None:
         assert caught.value.reason == "partial_malformed", size
 
 
-@pytest.mark.parametrize(
+@for_each(
     "damage",
     [
         lambda whole: whole + b"\x00",
@@ -112,14 +113,14 @@ def test_combining_beyond_the_row_limit_is_refused() -> None:
     assert caught.value.reason == "row_count_overflow"
 
 
-@pytest.mark.parametrize(("reason", "change"), DIFFERENCES, ids=[reason for reason, _ in DIFFERENCES])
+@for_each(("reason", "change"), DIFFERENCES, ids=[reason for reason, _ in DIFFERENCES])
 def test_combining_partials_that_do_not_belong_together_is_refused(reason: str, change: dict[str, Any]) -> None:
     with pytest.raises(InputError) as caught:
         combine([partial(), partial(**change)])
     assert caught.value.reason == reason
 
 
-@pytest.mark.parametrize(("reason", "change"), DIFFERENCES, ids=[reason for reason, _ in DIFFERENCES])
+@for_each(("reason", "change"), DIFFERENCES, ids=[reason for reason, _ in DIFFERENCES])
 def test_comparing_partials_that_do_not_belong_together_is_refused(reason: str, change: dict[str, Any]) -> None:
     with pytest.raises(InputError) as caught:
         partial().matches(partial(**change))
@@ -164,7 +165,7 @@ def test_combining_another_object_is_refused() -> None:
     assert refusal.value.reason == "partial_missing"
 
 
-@pytest.mark.parametrize(("reason", "change"), DIFFERENCES, ids=[reason for reason, _ in DIFFERENCES])
+@for_each(("reason", "change"), DIFFERENCES, ids=[reason for reason, _ in DIFFERENCES])
 def test_the_error_of_a_refused_combination_does_not_show_the_sum(reason: str, change: dict[str, Any]) -> None:
     with pytest.raises(InputError) as caught:
         combine([partial(), partial(**change)])

@@ -5,22 +5,20 @@ from __future__ import annotations
 import json
 import unicodedata
 
-import pytest
-
 from pvdm.model.printable import json_printable, printable, quoted, quoted_path
 from tests.support.for_each import for_each
 
 CONTROLS = ["\x1b[2J", "a\nerror: b", "\r", "\x07", "\x9b31m", "\x7f", "\u202eabc", "\u2066", "\u200b", "\u2028", "\0"]
 
 
-@pytest.mark.parametrize("text", CONTROLS)
+@for_each("text", CONTROLS)
 def test_control_characters_are_escaped(text: str) -> None:
     for escaped in (printable(text), quoted(text), quoted_path(text)):
         assert escaped.isprintable()
         assert not [each for each in escaped if unicodedata.category(each).startswith("C")]
 
 
-@pytest.mark.parametrize("text", ["Köln", "東京", "a b", "שלום", "'\\"])
+@for_each("text", ["Köln", "東京", "a b", "שלום", "'\\"])
 def test_visible_characters_are_not_escaped(text: str) -> None:
     assert printable(text) == text
 

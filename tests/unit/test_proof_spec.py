@@ -84,7 +84,7 @@ def test_the_examples_are_what_the_tool_writes() -> None:
     assert list(stale()) == []
 
 
-@pytest.mark.parametrize("name", sorted(STATEMENTS))
+@for_each("name", sorted(STATEMENTS))
 def test_an_example_is_accepted_with_the_example_root(name: str) -> None:
     data = (EXAMPLES / name).read_bytes()
     kind = KINDS[kind_of(json.loads(parse_envelope(data).payload))]
@@ -101,7 +101,7 @@ def test_an_example_bundle_satisfies_the_schema(name: str) -> None:
     assert is_valid("bundle", json.loads((EXAMPLES / name).read_bytes()))
 
 
-@pytest.mark.parametrize("name", sorted(STATEMENTS))
+@for_each("name", sorted(STATEMENTS))
 def test_an_example_statement_satisfies_the_schema(name: str) -> None:
     statement = json.loads(STATEMENTS[name].payload)
     assert is_valid(kind_of(statement), statement)

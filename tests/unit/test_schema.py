@@ -68,7 +68,7 @@ def test_the_order_of_columns_does_not_change_the_fingerprint() -> None:
     assert fingerprint(Schema(PAYMENTS.fields[::-1])) == fingerprint(PAYMENTS)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "other",
     [
         Schema((*PAYMENTS.fields[:2], Field("memo", STRING))),
@@ -120,7 +120,7 @@ def test_json_that_is_no_schema_is_refused(value: object) -> None:
     assert reason_of(lambda: Schema.from_json(value)) == "schema_invalid"
 
 
-@pytest.mark.parametrize("name", ["", "Long", "decimal(10)", "decimal(10,2)@", "decimal(10, 2)", "fixed", "fixed(-1)"])
+@for_each("name", ["", "Long", "decimal(10)", "decimal(10,2)@", "decimal(10, 2)", "fixed", "fixed(-1)"])
 def test_an_unknown_type_name_is_refused(name: str) -> None:
     assert reason_of(lambda: type_from_json(name)) == "schema_type_unknown"
 
@@ -192,7 +192,7 @@ def test_a_scale_of_a_column_that_is_no_decimal_is_refused(path: str) -> None:
     assert reason_of(lambda: PAYMENTS.with_scales({path: 2})) == "schema_invalid"
 
 
-@pytest.mark.parametrize(
+@for_each(
     "kind",
     [
         PrimitiveType(Kind.FLOAT),

@@ -10,6 +10,7 @@ import pytest
 
 from pvdm.errors import InputError
 from pvdm.model.secret import DigestKey
+from tests.support.for_each import for_each
 
 MATERIAL = bytes(range(32))
 
@@ -26,7 +27,7 @@ def test_the_text_names_the_epoch_and_nothing_else() -> None:
     assert str(key()) == "DigestKey(epoch=3)"
 
 
-@pytest.mark.parametrize(
+@for_each(
     "leak",
     [
         lambda: key() == key(),
@@ -55,7 +56,7 @@ def test_a_key_keeps_its_own_copy_of_the_bytes() -> None:
     assert key_of_copy.reveal() == MATERIAL
 
 
-@pytest.mark.parametrize("length", [0, 16, 31, 33, 64])
+@for_each("length", [0, 16, 31, 33, 64])
 def test_a_key_of_another_length_is_refused(length: int) -> None:
     with pytest.raises(InputError) as caught:
         DigestKey(bytes(length), epoch=0)

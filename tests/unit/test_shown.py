@@ -8,13 +8,14 @@ from pvdm.errors import VerificationError
 from pvdm.model.printable import counted, iso_time
 from pvdm.trust.root import RootRole, TrustedKey
 from pvdm.trust.verify import require_not_revoked, require_valid_at
+from tests.support.for_each import for_each
 from tools.proof_kit import SECOND, SIGNERS
 
 REVOKED = 1_794_928_448_640_817
 REVOKED_TEXT = "2026-11-17T15:14:08.640817Z"
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("count", "words", "text"),
     [
         (0, ("data file",), "0 data files"),

@@ -22,7 +22,7 @@ def test_the_page_of_states_is_generated_from_the_table() -> None:
     assert PAGE.read_text() == page()
 
 
-@pytest.mark.parametrize("machine", MACHINES, ids=lambda machine: machine.name)
+@for_each("machine", MACHINES, ids=lambda machine: machine.name)
 def test_every_state_can_be_reached(machine: Machine) -> None:
     reached = {machine.initial} | {step.new for step in machine.transitions}
     assert reached == set(machine.states)

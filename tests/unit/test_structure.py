@@ -15,6 +15,7 @@ from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.format.table.new_table import new_table
 from pvdm.metadata.gate.migration import require_same_data
 from tests.support.catalog.core import NOW_MS, request, set_ref
+from tests.support.for_each import for_each
 from tests.support.gate.approvals import COLUMN
 from tests.support.lake.metadata import document_of
 
@@ -92,7 +93,7 @@ DATA: dict[str, tuple[int, Any]] = {
 }
 
 
-@pytest.mark.parametrize("data", sorted(DATA))
+@for_each("data", sorted(DATA))
 def test_a_migration_that_changes_data_is_refused(data: str) -> None:
     version, change = DATA[data]
     base = table(version)
@@ -134,7 +135,7 @@ CHANGES: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("change", sorted(CHANGES))
+@for_each("change", sorted(CHANGES))
 def test_every_change_of_structure_has_another_hash_and_a_line(change: str) -> None:
     base = table()
     after = CHANGES[change](base)
@@ -195,7 +196,7 @@ IDENTIFIED: dict[str, Any] = {"identifier-field-ids": [1]}
 NAMES = [("sales", "orders"), ("a.b", "c"), ("a", "b.c"), ("[x", "y"), ("a", "[y"), ("a", '"b"'), ("a/b", "c d")]
 
 
-@pytest.mark.parametrize("parts", NAMES)
+@for_each("parts", NAMES)
 def test_a_full_name_is_read_back(parts: tuple[str, ...]) -> None:
     assert parse_full_name(full_name(parts)) == parts
 
@@ -204,7 +205,7 @@ def test_different_names_have_different_full_names() -> None:
     assert len({full_name(parts) for parts in NAMES}) == len(NAMES)
 
 
-@pytest.mark.parametrize("text", ["", "a..b", ".a", "[", "[1]", '{"a":1}.', '["a",null]', "[" * 100_000])
+@for_each("text", ["", "a..b", ".a", "[", "[1]", '{"a":1}.', '["a",null]', "[" * 100_000])
 def test_an_invalid_full_name_is_refused(text: str) -> None:
     with pytest.raises(InputError) as caught:
         parse_full_name(text)

@@ -31,6 +31,7 @@ from pvdm.trust.keys.public import PublicKey
 from pvdm.trust.refusal import refused
 from pvdm.trust.root import RootRole, SeenRoot, advance_root, follow_roots, pin_root, sign_root
 from pvdm.trust.verify import sign_statement, verify_threshold
+from tests.support.for_each import for_each
 from tests.support.gate.hostile_assets import EveryLeaf, manifest, verified_fail
 from tools.hostile_others import BUNDLE, FIRST, SECOND_ROOT
 from tools.proof_kit import (
@@ -183,7 +184,7 @@ def test_a_commitment_to_its_digest_is_accepted() -> None:
     require_commitment_to(commit(KEY, DIGEST), KEY, DIGEST)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "other",
     [
         replace(DIGEST, rows=4),
@@ -298,7 +299,7 @@ def test_an_epoch_statement_is_read_back_as_it_was_written() -> None:
     assert EpochStatement.from_json(EPOCH_STATEMENT.to_json()) == EPOCH_STATEMENT
 
 
-@pytest.mark.parametrize("reason", ["", " ", "a\nb", "\x1b[2J", "\ud800", "x" * 4097])
+@for_each("reason", ["", " ", "a\nb", "\x1b[2J", "\ud800", "x" * 4097])
 def test_a_reason_that_cannot_be_shown_is_refused(reason: str) -> None:
     with raises_reason("document_value_invalid"):
         replace(OVERRIDE, reason=reason)

@@ -13,6 +13,7 @@ from pvdm.errors import InputError
 from pvdm.model.printable import view_json
 from pvdm.model.secret import Secret
 from tests.behaviour.cli.support import AT, EXAMPLES, Run
+from tests.support.for_each import for_each
 from tools.proof_kit import NOW, ROOT
 
 
@@ -79,19 +80,19 @@ def test_a_date_is_its_first_moment_in_utc() -> None:
     assert utc(parse_time("2026-11-14")) == "2026-11-14 00:00:00Z"
 
 
-@pytest.mark.parametrize("text", ["1969-12-31", "2300-01-01", "9" * 16, "2026-13-01", "now"])
+@for_each("text", ["1969-12-31", "2300-01-01", "9" * 16, "2026-13-01", "now"])
 def test_an_invalid_or_out_of_range_time_is_refused(text: str) -> None:
     with pytest.raises(InputError) as refused:
         parse_time(text)
     assert reason_of(refused) == "time_invalid"
 
 
-@pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("30m", 1_800), ("4h", 14_400), ("2d", 172_800)])
+@for_each(("text", "seconds"), [("90s", 90), ("30m", 1_800), ("4h", 14_400), ("2d", 172_800)])
 def test_a_duration_is_a_number_and_a_unit(text: str, seconds: int) -> None:
     assert parse_duration(text) == seconds * 1_000_000
 
 
-@pytest.mark.parametrize("text", ["", "4", "h", "0h", "-1h", "1w", "1.5h", "1h30m"])
+@for_each("text", ["", "4", "h", "0h", "-1h", "1w", "1.5h", "1h30m"])
 def test_an_invalid_duration_is_refused(text: str) -> None:
     with pytest.raises(InputError) as refused:
         parse_duration(text)

@@ -12,6 +12,7 @@ import pytest
 
 from pvdm import Chunk
 from pvdm.durable.chunk_counts import ChunkCounts
+from tests.support.for_each import for_each
 from tests.support.steward.pipeline import BY_DAY
 from tests.support.steward.shop import Row, Shop, shop_at, table_of
 
@@ -51,7 +52,7 @@ def run(shop: Shop, table: str, job: str, *more: str, workload_id: str) -> tuple
     return shop.command(words)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("counts", "text"),
     [
         ((3, 1, 1, 0, 0, 0), "1 of 3 chunks is published, 1 failed, 1 was not begun"),

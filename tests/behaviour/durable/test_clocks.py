@@ -23,6 +23,7 @@ from pvdm.model.role import Role
 from pvdm.model.states import AttemptState, WorkloadState
 from pvdm.steward.pipeline import verification
 from pvdm.verify.job import verify
+from tests.support.for_each import for_each
 from tests.support.steward.pipeline import BY_DAY, Line, line_at
 from tests.support.steward.shop import ROWS, Shop, shop_at, table_of
 from tests.support.waiting import eventually
@@ -134,7 +135,7 @@ def test_a_segment_does_not_wait_for_a_verdict_beyond_its_end(shop: Shop, monkey
     assert isinstance(run(shop, table), Committed)
 
 
-@pytest.mark.parametrize(("timeout", "threshold"), [(10, 10), (10, 11), (10, -1), (0, None), (-1, None), (math.nan, 1)])
+@for_each(("timeout", "threshold"), [(10, 10), (10, 11), (10, -1), (0, None), (-1, None), (math.nan, 1)])
 def test_times_of_a_segment_that_do_not_fit_together_are_refused(timeout: float, threshold: float | None) -> None:
     with pytest.raises(InputError) as caught:
         Segment.start(timeout, threshold)

@@ -9,6 +9,7 @@ from pvdm.api.work import AttemptView, FindingView, JobState, JobView
 from pvdm.durable.failure_text import failure_error, no_verdict_error, stuck_error
 from pvdm.model.statements.verdict import FailureClass
 from pvdm.model.states import AttemptState
+from tests.support.for_each import for_each
 
 REPAIR = "pvdm repair orders-1 --reason TEXT"
 
@@ -51,7 +52,7 @@ def refusal_view(code: str, message: str, expected: str | None, got: str | None,
     return RefusalView(code=code, reason=code, message=message, expected=expected, got=got, hint=hint)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("refusal", "hint"),
     [
         (None, f"fix the job, then: {REPAIR}"),
@@ -73,7 +74,7 @@ def finding(code: str) -> FindingView:
     )
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("codes", "start"),
     [
         (("boundary_moved",), "main has changed in the part that is overwritten, so no row was compared; the job can"),

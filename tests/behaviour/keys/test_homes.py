@@ -25,6 +25,7 @@ from pvdm.trust.keys.pkcs11 import Pkcs11Home, Pkcs11Settings
 from pvdm.trust.keys.seal import Passphrase
 from pvdm.trust.keys.service import KeyService, release_keys
 from tests.support import fault
+from tests.support.for_each import for_each
 from tests.support.steward.epoch_file import FileEpochStore
 from tests.support.steward.keys import adopt, attempt_context, source_context
 from tests.support.steward.secret_search import traces
@@ -229,7 +230,7 @@ class _FixedAnswerClient:
     generate_mac = sign
 
 
-@pytest.mark.parametrize(("size", "kind"), [(0, "DIGEST"), (1, "RAW"), (4_096, "RAW"), (4_097, "DIGEST")])
+@for_each(("size", "kind"), [(0, "DIGEST"), (1, "RAW"), (4_096, "RAW"), (4_097, "DIGEST")])
 def test_data_that_kms_would_not_accept_is_sent_as_a_digest(size: int, kind: str) -> None:
     data = bytes(size)
     client = _FixedAnswerClient({"KeyId": "arn:key/1", "Signature": b"signature"})
@@ -238,7 +239,7 @@ def test_data_that_kms_would_not_accept_is_sent_as_a_digest(size: int, kind: str
     assert (client.arguments["MessageType"], client.arguments["Message"]) == (kind, sent)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "answer",
     [{}, {"Mac": bytes(32)}, {"Mac": bytes(32), "KeyId": "arn:key/2"}, {"Mac": "text", "KeyId": "arn:key/1"}],
     ids=["empty", "no key id", "another key", "text"],
@@ -259,9 +260,7 @@ def test_a_dropped_key_is_scheduled_for_deletion_in_kms(kms_keys: KeyService) ->
     assert state == "PendingDeletion"
 
 
-@pytest.mark.parametrize(
-    ("field", "value"), [("timeout_seconds", 0), ("timeout_seconds", 61), ("tries", 0), ("tries", 11)]
-)
+@for_each(("field", "value"), [("timeout_seconds", 0), ("timeout_seconds", 61), ("tries", 0), ("tries", 11)])
 def test_settings_of_kms_that_are_out_of_range_are_refused(field: str, value: int) -> None:
     with pytest.raises(PvdmError) as caught:
         replace(KmsSettings(REGION), **{field: value})  # type: ignore[arg-type]

@@ -22,6 +22,7 @@ from pvdm.verify.fit import require_extractable, require_identity, require_usabl
 from pvdm.verify.job import Tools, VerificationResult
 from pvdm.verify.spark.application import SparkTable
 from pvdm.verify.spark.settings import SparkSettings
+from tests.support.for_each import for_each
 from tests.support.gate.approvals import COLUMN, reason_of, scene_at
 from tests.support.lake.scans import Lake, pinned, to_doc
 from tests.support.spark.verification import InProcess, Lab, lab_at
@@ -183,7 +184,7 @@ def test_a_contract_with_open_storage_or_a_set_of_files_is_refused(changes: list
     assert reason_of(lambda: contract_with(*changes), InputError) == "contract_invalid"
 
 
-@pytest.mark.parametrize(
+@for_each(
     "kind",
     [
         *(PrimitiveType(each) for each in (Kind.TIME, Kind.TIMESTAMP_NS, Kind.TIMESTAMPTZ_NS, Kind.UUID)),

@@ -21,6 +21,7 @@ from pvdm.lake.vault import Vault, VaultKind
 from pvdm.model.secret import Secret
 from pvdm.verify.fetch import Files
 from tests.support import fault
+from tests.support.for_each import for_each
 from tests.support.gate.approvals import reason_of
 from tests.support.stores.s3_server import S3Server
 
@@ -292,7 +293,7 @@ def test_a_missing_object_is_a_verification_error(stores: Stores, bucket: Locati
     assert reason_of(lambda: Files(stores).read(place, max_bytes=1), VerificationError) == "file_missing"
 
 
-@pytest.mark.parametrize("location", ["s3://lake/a//b", "s3://lake//a", "s3://lake/a//", "s3://user:key@lake/a"])
+@for_each("location", ["s3://lake/a//b", "s3://lake//a", "s3://lake/a//", "s3://user:key@lake/a"])
 def test_a_location_with_empty_parts_or_credentials_is_refused(location: str) -> None:
     assert reason_of(lambda: parse_location(location), InputError) == "location_invalid"
 
@@ -301,7 +302,7 @@ def test_a_location_without_a_configured_store_is_refused() -> None:
     assert reason_of(lambda: Files().read("s3://lake/a", max_bytes=1)) == "store_not_configured"
 
 
-@pytest.mark.parametrize(
+@for_each(
     "wrong",
     [{"endpoint": "ftp://x"}, {"endpoint": "http://user:key@x"}, {"timeout_seconds": 0}, {"tries": 99}],
     ids=["scheme", "credentials", "patience", "tries"],

@@ -7,14 +7,15 @@ import pytest
 from pvdm.catalog.names import NAME_MAX_CHARACTERS, SEPARATOR, parse_levels, require_levels, require_name
 from pvdm.errors import InputError
 from pvdm.ledger.catalog.namespaces import NAMESPACE_LEVELS_MAX, levels_key
+from tests.support.for_each import for_each
 
 
-@pytest.mark.parametrize("name", ["orders", "a.b", "a/b", "ünïcode 表", "a b", "..a", "x" * NAME_MAX_CHARACTERS])
+@for_each("name", ["orders", "a.b", "a/b", "ünïcode 表", "a b", "..a", "x" * NAME_MAX_CHARACTERS])
 def test_a_name_of_letters_dots_and_slashes_is_accepted(name: str) -> None:
     assert require_name(name, "the name") == name
 
 
-@pytest.mark.parametrize(
+@for_each(
     "name",
     [
         "",

@@ -13,7 +13,7 @@ from tests.support.for_each import for_each
 HOME = parse_location("/lake/sales/orders")
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text",
     [
         "/lake/sales/orders",
@@ -74,7 +74,7 @@ def test_a_location_that_could_mean_two_places_is_refused(text: str) -> None:
     assert caught.value.reason == "location_invalid"
 
 
-@pytest.mark.parametrize("name", ["at=10%3A00", "a%20b", "100%", "x%zz", "%7Bid%7D"])
+@for_each("name", ["at=10%3A00", "a%20b", "100%", "x%zz", "%7Bid%7D"])
 def test_an_escape_that_a_partition_value_needs_is_kept_as_it_is(name: str) -> None:
     assert parse_location(f"/lake/{name}").parts == ("lake", name)
 
@@ -84,7 +84,7 @@ def test_a_place_inside_a_folder_is_under_it(text: str) -> None:
     assert parse_location(text).is_under(HOME)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text",
     ["/lake/sales", "/lake/sales/orders2/x", "/lake/sales/order", "/other/lake/sales/orders", "s3://lake/sales/orders"],
 )
@@ -138,7 +138,7 @@ def test_a_missing_path_is_not_a_link(tmp_path: Path, name: str) -> None:
     assert home.child(name, "y").link_below(home) is None
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text",
     [
         "s3://AKIAKEY:secret@lake/a",

@@ -11,6 +11,7 @@ import pytest
 
 from pvdm.errors import NotAllowedError
 from pvdm.metadata.gate.target import Permit
+from tests.support.for_each import for_each
 from tests.support.ledger.rows import hex64
 
 SOURCE = Path(__file__).parents[3] / "src" / "pvdm"
@@ -72,7 +73,7 @@ def test_no_permit_is_created_outside_of_the_metadata_package() -> None:
     assert made == {}
 
 
-@pytest.mark.parametrize(
+@for_each(
     "source",
     [
         "from pvdm.metadata.gate.target import Permit\nPermit('a', 'b', 'c')",

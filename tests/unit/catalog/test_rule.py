@@ -308,7 +308,7 @@ def test_a_publisher_cannot_turn_a_branch_into_a_tag() -> None:
     assert caught.value.reason == "branch_not_allowed"
 
 
-@pytest.mark.parametrize("what", BRANCHES)
+@for_each("what", BRANCHES)
 def test_a_token_for_one_attempt_may_not_change_another_branch(what: str) -> None:
     with pytest.raises(NotAllowedError) as caught:
         check_refs(BRANCHES[what], Role.PRODUCER, "pvdm-mine")

@@ -15,6 +15,7 @@ from pvdm.lake.format.table.main_state import MainState
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.model.role import Role
 from tests.support.catalog.core import grant, set_ref, to_ref
+from tests.support.for_each import for_each
 from tests.support.lake.metadata import FILE, NOW, Doc, document, snapshot, statistics, table
 
 
@@ -121,7 +122,7 @@ SAME_CONTENT: dict[str, tuple[TableMetadata, list[Doc]]] = {
 }
 
 
-@pytest.mark.parametrize("what", SAME_CONTENT)
+@for_each("what", SAME_CONTENT)
 def test_writing_what_main_shows_in_other_bytes_is_refused(what: str) -> None:
     before, updates = SAME_CONTENT[what]
     changed = apply(before, updates)

@@ -26,6 +26,7 @@ from pvdm.lake.format.table.commit_request import apply_updates
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.paths import parse_location
 from tests.support.catalog.core import set_ref, to_ref
+from tests.support.for_each import for_each
 from tests.support.lake.metadata import FILE, LOCATION, NOW, Doc, document_of, snapshot, table
 
 PREFIXES = (parse_location(LOCATION),)
@@ -237,7 +238,7 @@ def test_a_snapshot_of_a_table_above_the_limit_can_still_be_removed() -> None:
     check(tidy, before=table(**{"last-sequence-number": LARGEST}))
 
 
-@pytest.mark.parametrize("first", [0, 8, 10, LARGEST], ids=["all again", "one again", "skipped", "the last there is"])
+@for_each("first", [0, 8, 10, LARGEST], ids=["all again", "one again", "skipped", "the last there is"])
 def test_row_ids_that_do_not_follow_are_refused(first: int) -> None:
     with pytest.raises((InputError, ConflictError)) as caught:
         check(write(3, **{"first-row-id": first}), 3)
@@ -264,7 +265,7 @@ def test_a_snapshot_that_is_too_large_is_refused(more: Doc) -> None:
     check_refused(write(**more), "size")
 
 
-@pytest.mark.parametrize(
+@for_each(
     "path",
     [
         "s3://bucket/test/location2/x.avro",
@@ -279,7 +280,7 @@ def test_a_manifest_list_outside_the_tables_place_is_refused(path: str) -> None:
     check_refused(write(**{"manifest-list": path}), "manifest list")
 
 
-@pytest.mark.parametrize(
+@for_each(
     "path",
     [
         f"{LOCATION}/../other/x.avro",

@@ -155,7 +155,7 @@ def test_the_published_view_leaves_the_whole_document_unchanged() -> None:
     assert whole.to_bytes() == before
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("role", "sees_whole"),
     [
         (Role.PRODUCER, True),

@@ -22,12 +22,12 @@ from tests.unit.client.examples import INFO, client
 from tests.unit.client.peer import Peer, answer
 
 
-@pytest.mark.parametrize("url", ["https://steward.example", "http://127.0.0.1:1", "http://[::1]:1", "http://localhost"])
+@for_each("url", ["https://steward.example", "http://127.0.0.1:1", "http://[::1]:1", "http://localhost"])
 def test_an_https_or_loopback_address_is_accepted(url: str) -> None:
     assert StewardClient(url, "pvdm_x").url.startswith(url)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "url", ["http://steward.example", "http://10.0.0.1", "http://127.0.0.1.example", "http://0.0.0.0", "http://[::]"]
 )
 def test_a_plain_http_address_is_refused(url: str) -> None:
@@ -40,7 +40,7 @@ def test_a_plain_http_address_is_accepted_with_insecure() -> None:
     assert StewardClient("http://steward.example", "pvdm_x", insecure=True).url == "http://steward.example"
 
 
-@pytest.mark.parametrize(
+@for_each(
     "url",
     [
         "",
@@ -66,28 +66,28 @@ def test_an_address_with_a_password_is_refused_and_not_shown() -> None:
     assert "hunter22" not in f"{caught.value} {caught.value.to_json()}"
 
 
-@pytest.mark.parametrize("value", ["", ".", "..", "...", "a/b", "a b", "ä", "a?b", "a#b", "a%2e", "a" * 129, None])
+@for_each("value", ["", ".", "..", "...", "a/b", "a b", "ä", "a?b", "a#b", "a%2e", "a" * 129, None])
 def test_an_id_that_would_lead_to_another_path_is_refused(value: Any) -> None:
     with pytest.raises(InputError) as caught:
         client("http://127.0.0.1:1").workload(value)
     assert caught.value.reason == "identifier_invalid"
 
 
-@pytest.mark.parametrize("path", ["", "../../v1/epochs", "0//1", "/0/1", "0/1/"])
+@for_each("path", ["", "../../v1/epochs", "0//1", "/0/1", "0/1/"])
 def test_a_tile_that_would_lead_to_another_path_is_refused(path: str) -> None:
     with pytest.raises(InputError) as caught:
         client("http://127.0.0.1:1").log_tile(path)
     assert caught.value.reason == "identifier_invalid"
 
 
-@pytest.mark.parametrize("number", [-1, 2**63, True, 1.5, "1"])
+@for_each("number", [-1, 2**63, True, 1.5, "1"])
 def test_an_epoch_that_is_not_a_number_in_range_is_refused(number: Any) -> None:
     with pytest.raises(InputError) as caught:
         client("http://127.0.0.1:1").revoke_epoch(number, "r")
     assert caught.value.reason == "identifier_invalid"
 
 
-@pytest.mark.parametrize("limit", [0, -1, 1001, True, None])
+@for_each("limit", [0, -1, 1001, True, None])
 def test_a_page_size_out_of_range_is_refused(limit: Any) -> None:
     with pytest.raises(InputError) as caught:
         client("http://127.0.0.1:1").events(limit=limit)
@@ -102,7 +102,7 @@ def test_a_time_out_out_of_range_is_refused(name: str, value: Any) -> None:
     assert caught.value.reason == "client_setting_invalid"
 
 
-@pytest.mark.parametrize(
+@for_each(
     "options",
     [{"tries": 0}, {"tries": 101}, {"tries": 1.5}, {"tries": True}, {"total_seconds": 0}, {"first_wait_seconds": -1}],
 )
@@ -112,7 +112,7 @@ def test_retries_out_of_range_are_refused(options: dict[str, Any]) -> None:
     assert caught.value.reason == "client_setting_invalid"
 
 
-@pytest.mark.parametrize("size", [0, -1, 134_217_729, 1.0, True])
+@for_each("size", [0, -1, 134_217_729, 1.0, True])
 def test_an_answer_size_out_of_range_is_refused(size: Any) -> None:
     with pytest.raises(InputError) as caught:
         client("http://127.0.0.1:1", answer_max_bytes=size)

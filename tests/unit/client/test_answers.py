@@ -6,7 +6,6 @@ import copy
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import pytest
 from pydantic import BaseModel
 
 from pvdm.api.proofs import AttestationView, Challenge, ConsistencyView, OpenedProof, OverrideView, ProofView
@@ -277,17 +276,17 @@ def test_an_answer_that_is_no_object_is_refused(name: str, top: object) -> None:
     assert is_refused(ANSWERS[name][0], top)
 
 
-@pytest.mark.parametrize("text", ["", "01", "-1", "1.0", " 1", "9223372036854775808", "1" * 30, "²", "1\n"])
+@for_each("text", ["", "01", "-1", "1.0", " 1", "9223372036854775808", "1" * 30, "²", "1\n"])
 def test_a_64_bit_number_in_another_form_than_plain_digits_is_refused(text: str) -> None:
     assert is_refused(read_as(StewardInfo), INFO | {"log_size": text})
 
 
-@pytest.mark.parametrize("text", ["", "AB" * 32, "ab" * 31, "zz" * 32, "ab" * 33, " " + "ab" * 31 + "a"])
+@for_each("text", ["", "AB" * 32, "ab" * 31, "zz" * 32, "ab" * 33, " " + "ab" * 31 + "a"])
 def test_a_hash_in_another_form_than_64_lower_case_digits_is_refused(text: str) -> None:
     assert is_refused(read_as(ProofView), PROOF | {"proof_id": text})
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("name", "field"),
     [("proof", "verdict"), ("workload", "state"), ("attempt", "state"), ("override", "state"), ("identity", "role")],
 )
@@ -316,7 +315,7 @@ def test_an_envelope_is_returned_as_canonical_json() -> None:
     assert chain == (b'{"payload":"p","payloadType":"t","signatures":[{"keyid":"k","sig":"s"}]}',)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("value", "kind", "reason"),
     [
         ({"error": "invalid_client", "error_description": "x"}, NotAllowedError, "token_exchange_refused"),

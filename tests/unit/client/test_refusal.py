@@ -20,6 +20,7 @@ from pvdm.errors import (
     UnavailableError,
     VerificationError,
 )
+from tests.support.for_each import for_each
 from tests.unit.client.examples import client
 from tests.unit.client.peer import Behaviour, Peer, answer, error
 
@@ -51,7 +52,7 @@ def error_from(behaviour: Behaviour) -> PvdmError:
     return caught.value
 
 
-@pytest.mark.parametrize("kind", CLASSES)
+@for_each("kind", CLASSES)
 def test_each_kind_of_error_has_its_own_class(kind: str) -> None:
     assert type(error_from(error(409, kind))) is CLASSES[kind]
 
@@ -98,7 +99,7 @@ def test_fields_and_details_of_an_unknown_kind_are_ignored() -> None:
     assert found.details == {"n": 1, "request_id": "r-1"}
 
 
-@pytest.mark.parametrize(
+@for_each(
     "value",
     [
         None,
@@ -119,7 +120,7 @@ def test_an_invalid_error_envelope_is_an_invalid_answer(value: Any) -> None:
     assert (type(found), found.reason) == (UnavailableError, "steward_answer_invalid")
 
 
-@pytest.mark.parametrize(
+@for_each(
     "body",
     [b"", b"null", b"{}", b"[]", b'{"error":{}}', b"\xff", b'{"error":1,"error":2}', b"[" * 100_000, b"9" * 10_000],
 )

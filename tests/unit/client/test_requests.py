@@ -10,6 +10,7 @@ import pytest
 from pvdm.client import StewardClient
 from pvdm.errors import InputError, PvdmError
 from pvdm.model.projection import ProjectionName
+from tests.support.for_each import for_each
 from tests.unit.client.examples import HASH, ID, client
 from tests.unit.client.peer import Peer, error
 
@@ -62,7 +63,7 @@ CALLS: dict[str, tuple[Callable[[StewardClient], object], dict[str, object]]] = 
 }
 
 
-@pytest.mark.parametrize("name", CALLS)
+@for_each("name", CALLS)
 def test_a_request_has_exactly_these_fields(name: str) -> None:
     call, fields = CALLS[name]
     with Peer(error(404, "input")) as peer, client(peer.url) as steward, pytest.raises(PvdmError):
@@ -84,7 +85,7 @@ INVALID_CALLS: dict[str, tuple[Callable[[StewardClient], object], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", INVALID_CALLS)
+@for_each("name", INVALID_CALLS)
 def test_an_invalid_request_is_not_sent(name: str) -> None:
     call, place = INVALID_CALLS[name]
     with Peer(error(404, "input")) as peer, client(peer.url) as steward:

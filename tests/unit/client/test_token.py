@@ -24,6 +24,7 @@ from pvdm.client.responses import read_response
 from pvdm.client.token import TokenSource, read_token
 from pvdm.errors import InputError, NotAllowedError, PvdmError, UnavailableError
 from pvdm.model.role import TOKEN_MAX_CHARACTERS
+from tests.support.for_each import for_each
 from tests.support.steward.secret_search import traces
 from tests.unit.client.examples import INFO, TOKEN, client
 from tests.unit.client.peer import Behaviour, Peer, answer, drop, error
@@ -59,7 +60,7 @@ def test_a_token_in_the_text_of_an_error_is_found() -> None:
     assert traces(SECRET, planted) != []
 
 
-@pytest.mark.parametrize(
+@for_each(
     "show",
     [repr, str, ascii, pprint.pformat, lambda token: repr(TokenSource(lambda: token, renewable=False))],
     ids=["repr", "str", "ascii", "pprint", "source"],
@@ -68,7 +69,7 @@ def test_no_text_form_of_a_token_shows_it(show: Callable[[object], str]) -> None
     assert traces(SECRET, show(AccessToken(TOKEN))) == []
 
 
-@pytest.mark.parametrize(
+@for_each(
     "leak",
     [
         lambda token: token == token,  # noqa: PLR0124
@@ -86,7 +87,7 @@ def test_comparing_pickling_copying_or_formatting_a_token_is_refused(leak: Calla
         leak(AccessToken(TOKEN))
 
 
-@pytest.mark.parametrize("text", ["", " ", "a b", "a\r\nx: y", "a\x00", "ä", "=", "a" * (TOKEN_MAX_CHARACTERS + 1)])
+@for_each("text", ["", " ", "a b", "a\r\nx: y", "a\x00", "ä", "=", "a" * (TOKEN_MAX_CHARACTERS + 1)])
 def test_a_text_that_is_no_bearer_token_is_refused(text: str) -> None:
     with pytest.raises(InputError) as caught:
         AccessToken(text)
@@ -100,7 +101,7 @@ def test_the_longest_token_is_accepted() -> None:
 MALFORMED = f"{TOKEN}\n{TOKEN}"
 
 
-@pytest.mark.parametrize(
+@for_each(
     "work",
     [
         lambda: AccessToken(MALFORMED),
@@ -124,7 +125,7 @@ def test_no_frame_of_the_package_holds_a_refused_token(work: Callable[[], object
 KEY = "c7" * 32
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("behaviour", "work"),
     [
         (drop, lambda steward: steward.info()),

@@ -16,6 +16,7 @@ from pvdm.client import Retries, TimeOuts
 from pvdm.client.table import TableClient
 from pvdm.client.wire import Response
 from pvdm.errors import InputError, NotAllowedError, PvdmError, StateUnknownError, UnavailableError
+from tests.support.for_each import for_each
 from tests.unit.client.examples import ATTEMPT, CHANGES, ID, IDENTITY, INFO, TOKEN, client
 from tests.unit.client.peer import Behaviour, Peer, answer, drop, endless, error, raw, silence, trickle
 
@@ -100,7 +101,7 @@ def test_an_unknown_host_name_is_unreachable() -> None:
     assert caught.value.reason == "steward_unreachable"
 
 
-@pytest.mark.parametrize(
+@for_each(
     "first",
     [
         drop,
@@ -139,7 +140,7 @@ def test_tries_are_bounded_in_time() -> None:
     assert time.monotonic() - started < 15
 
 
-@pytest.mark.parametrize(("status", "kind"), [(400, "input"), (403, "not_allowed"), (409, "conflict"), (500, "bug")])
+@for_each(("status", "kind"), [(400, "input"), (403, "not_allowed"), (409, "conflict"), (500, "bug")])
 def test_a_refused_request_is_not_sent_again(status: int, kind: str) -> None:
     with Peer(error(status, kind)) as peer:
         info_error(peer)
@@ -168,7 +169,7 @@ def test_a_retry_after_longer_than_the_limit_ends_the_call(asked: str) -> None:
     assert time.monotonic() - started < 5
 
 
-@pytest.mark.parametrize("asked", ["soon", "-1", "1e3", "9" * 400, "²"])
+@for_each("asked", ["soon", "-1", "1e3", "9" * 400, "²"])
 def test_a_retry_after_that_is_no_number_is_ignored(asked: str) -> None:
     headers = {"retry-after": asked.encode().decode("latin-1")}
     with Peer(error(503, "unavailable", headers=headers), GOOD) as peer, client(peer.url) as steward:
@@ -176,7 +177,7 @@ def test_a_retry_after_that_is_no_number_is_ignored(asked: str) -> None:
         assert len(peer.requests) == 2
 
 
-@pytest.mark.parametrize(
+@for_each(
     "behaviour",
     [
         drop,
@@ -337,9 +338,7 @@ def test_a_request_is_sent_again_after_a_gateway_error() -> None:
         assert len(peer.requests) == 2
 
 
-@pytest.mark.parametrize(
-    "body", [json.dumps(INFO).replace('"notary"', '"notary":"other","notary"', 1), "NaN", "[Infinity]", "{} {}"]
-)
+@for_each("body", [json.dumps(INFO).replace('"notary"', '"notary":"other","notary"', 1), "NaN", "[Infinity]", "{} {}"])
 def test_a_body_that_two_readers_read_differently_is_refused(body: str) -> None:
     with Peer(answer(body=body.encode())) as peer:
         assert info_error(peer).reason == "steward_answer_invalid"

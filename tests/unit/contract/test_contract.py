@@ -79,20 +79,18 @@ def test_the_hash_covers_every_byte_of_the_file() -> None:
     assert parse_contract(data) == parse_contract(data)
 
 
-@pytest.mark.parametrize(
-    ("size", "wanted"), [("1", 1), (7, 7), ("2KiB", 2048), ("3MiB", 3 * 2**20), ("1GiB", 2**30), ("1TiB", 2**40)]
-)
+@for_each(("size", "wanted"), [("1", 1), (7, 7), ("2KiB", 2048), ("3MiB", 3 * 2**20), ("1GiB", 2**30), ("1TiB", 2**40)])
 def test_sizes_are_counted_in_powers_of_two(size: str | int, wanted: int) -> None:
     assert contract_with(("limits/size", size)).limits.bytes == wanted
     assert contract_with(("chunking", {"by": "files", "max-size": size})).chunking.max_bytes == wanted
 
 
-@pytest.mark.parametrize(("text", "seconds"), [("1s", 1), ("90m", 5400), ("4h", 14_400), ("7d", 604_800)])
+@for_each(("text", "seconds"), [("1s", 1), ("90m", 5400), ("4h", 14_400), ("7d", 604_800)])
 def test_lifetimes_are_counted_in_seconds(text: str, seconds: int) -> None:
     assert contract_with(("governance/proof-lifetime", text)).governance.proof_lifetime_seconds == seconds
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("path", "value", "served"),
     [
         ("profile", "T", "A"),
@@ -145,7 +143,7 @@ def test_a_claim_column_that_the_filter_does_not_bound_is_refused(where: str) ->
     assert "leave boundary.claim out" in error.hint
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("where", "hint"),
     [
         ("dya = 1", "the filter names dya, not day: correct a misspelled name, or bound day in "),
@@ -158,7 +156,7 @@ def test_the_columns_of_a_filter_are_named_if_the_claim_column_is_not_among_them
     assert str(refusal_of(yaml_with_claim(where)).hint).startswith(hint)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "where",
     [
         "day >= '2026-02-01' and day < '2026-01-01'",
@@ -197,7 +195,7 @@ def test_an_invalid_filter_is_reported_before_its_claim() -> None:
     assert "bounds" not in str(refusal_of(yaml_with_claim("day = ")).expected)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "where",
     [
         "day = 1",
@@ -266,7 +264,7 @@ def test_a_value_that_conflicts_with_another_key_or_rule_is_refused(
     assert (error.expected or "").startswith(expected)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("exclude", "path", "expected"),
     [
         ([{"column": "id", "reason": "r"}], "0.column", "a column that is no key"),
@@ -328,7 +326,7 @@ projections:
 """
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("old", "new", "place"),
     [
         ("operation: append", "operation: merge", "11:14"),
@@ -388,7 +386,7 @@ def test_parameters_are_put_into_partition_values() -> None:
     assert bound.partition == (("d", "2026-11-14"), ("n", "5"), ("none", None))
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("given", "reason"),
     [
         ({}, "parameters_differ"),
@@ -404,7 +402,7 @@ def test_missing_unknown_and_invalid_parameters_are_refused(given: dict[str, str
     assert caught.value.reason == reason
 
 
-@pytest.mark.parametrize("kind", get_args(document.Parameter.model_fields["type"].annotation))
+@for_each("kind", get_args(document.Parameter.model_fields["type"].annotation))
 def test_a_parameter_of_each_type_is_checked(kind: str) -> None:
     good = {
         "string": "x",
@@ -458,7 +456,7 @@ def test_a_mapping_renames_drops_reorders_and_widens() -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("column", "kind"),
     [("i", "double"), ("l", "double"), ("f", "long"), ("d", "long"), ("m", "decimal(8,2)"), ("m", "decimal(10,3)"),
      ("m", "decimal(9,1)"), ("i", "decimal(12,0)"), ("s", "long"), ("t", "long")],
@@ -473,7 +471,7 @@ def test_a_widening_that_is_not_in_the_closed_list_is_refused(column: str, kind:
     assert "Profile T" in (caught.value.hint or "")
 
 
-@pytest.mark.parametrize("kind", ["int", "Long", "bigint", "decimal", "decimal(39,2)", "decimal(2,3)", "decimal(0,0)",
+@for_each("kind", ["int", "Long", "bigint", "decimal", "decimal(39,2)", "decimal(2,3)", "decimal(0,0)",
                                   "decimal(9,2)@1", "string", "timestamptz", ""])  # fmt: skip
 def test_a_type_that_nothing_widens_to_is_refused_in_the_contract(kind: str) -> None:
     error = refusal_of(to_yaml(document_with(("boundary/columns", ["id", {"from": "a", "type": kind}]))))

@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml  # type: ignore[import-untyped]
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
@@ -198,7 +197,7 @@ def test_schema_and_parser_refuse_each_wrong_form(path: str, value: Any, expecte
     assert not VALIDATOR.is_valid(yaml.safe_load(to_yaml(document)))
 
 
-@pytest.mark.parametrize("value", [None, [], "text", 5])
+@for_each("value", [None, [], "text", 5])
 def test_a_document_that_is_no_mapping_is_refused(value: Any) -> None:
     error = refusal_of(to_yaml(value))
     assert (error.expected, error.details["line"]) == ("a mapping", 1)

@@ -100,7 +100,7 @@ def test_a_literal_of_another_kind_than_the_column_is_refused(kind: str) -> None
         assert bind_error(f"c = {literal}", schema_of(kind)).reason == "literal_invalid"
 
 
-@pytest.mark.parametrize("column", ["s", "l", "v", "u"])
+@for_each("column", ["s", "l", "v", "u"])
 def test_a_column_without_literals_allows_only_is_null(column: str) -> None:
     bind(parse_expression(f"{column} is not null"), NESTED, {})
     assert bind_error(f"{column} = 1", NESTED).reason == "predicate_unsuited"
@@ -139,7 +139,7 @@ def test_literals_become_typed_values_in_normal_form() -> None:
     )
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("kind", "value", "shown"),
     [
         ("int", "5", "5"),

@@ -240,7 +240,7 @@ def test_any_text_is_read_or_refused_with_its_character(text: str) -> None:
     assert read is None or parse_expression(str(read)) == read
 
 
-@pytest.mark.parametrize("word", sorted(KEYWORDS))
+@for_each("word", sorted(KEYWORDS))
 def test_a_keyword_is_a_column_only_in_backquotes(word: str) -> None:
     assert parse_expression(f"`{word}` is null") == IsNull(word)
     with pytest.raises(InputError):

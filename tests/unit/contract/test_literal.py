@@ -140,7 +140,7 @@ def test_a_nested_type_has_no_literals() -> None:
         parse_literal("1", ListType(Inner(type_from_json("int"))))
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("kind", "value"),
     [
         ("double", float("inf")),

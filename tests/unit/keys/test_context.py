@@ -83,7 +83,7 @@ def test_a_field_that_cannot_be_part_of_a_key_is_refused(field: str, value: obje
     )
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("field", "value"),
     [
         ("catalog", ""),
@@ -125,7 +125,7 @@ def test_a_context_is_read_back_from_its_document() -> None:
     assert AttemptContext.parse(attempt_context().to_json()) == attempt_context()
 
 
-@pytest.mark.parametrize(
+@for_each(
     "change",
     [{"epoch": "01"}, {"epoch": 1}, {"nonce": "0" * 31}, {"mode": "other"}, {"extra": "x"}, {"fingerprints": {}},
      {"intent_root": "33" * 31 + "3G"}, {"staged_root": "44" * 31 + "4A"}],

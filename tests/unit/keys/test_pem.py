@@ -13,6 +13,7 @@ from pvdm.errors import InputError, NotAllowedError, PvdmError, VerificationErro
 from pvdm.trust.keys.pem import create_key_pair, open_key_pair, read_public_key
 from pvdm.trust.keys.public import Algorithm, PublicKey
 from pvdm.trust.keys.seal import Passphrase
+from tests.support.for_each import for_each
 
 WORD = Passphrase("correct horse battery staple")
 
@@ -117,7 +118,7 @@ def other_public_key(kind: str) -> bytes:
             return b"hello"
 
 
-@pytest.mark.parametrize("kind", ["rsa", "p384", "compressed", "trailing", "long", "text"])
+@for_each("kind", ["rsa", "p384", "compressed", "trailing", "long", "text"])
 def test_a_public_key_of_another_kind_or_spelling_is_refused(kind: str) -> None:
     with pytest.raises(PvdmError) as caught:
         PublicKey.from_der(other_public_key(kind))

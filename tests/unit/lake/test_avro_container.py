@@ -223,7 +223,7 @@ def test_an_invalid_file_is_refused(reason: str, data: bytes) -> None:
         read_avro(data)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("reason", "limits"),
     [
         ("avro_file_too_large", AvroLimits(file_size_max_bytes=100)),

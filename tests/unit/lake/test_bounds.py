@@ -19,6 +19,7 @@ from pvdm.lake.format.schema.bounds import (
 )
 from pvdm.lake.format.schema.single_value import encode_value
 from pvdm.model.schema import DecimalType, FixedType, GeoType, Kind, PrimitiveType, StructType, Type
+from tests.support.for_each import for_each
 from tests.support.lake.manifests import lies_within, refused
 
 STRING, BINARY, DOUBLE, LONG = (PrimitiveType(kind) for kind in (Kind.STRING, Kind.BINARY, Kind.DOUBLE, Kind.LONG))
@@ -66,7 +67,7 @@ def test_a_fixed_value_is_never_cut() -> None:
     assert (lower_bound(FixedType(20), value), upper_bound(FixedType(20), value)) == (value, value)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("mode", "bounds"),
     [("none", (None, None)), ("counts", (None, None)), ("full", (b"abcd", b"abcd")), ("truncate(2)", (b"ab", b"ac"))],
 )
@@ -75,7 +76,7 @@ def test_the_metrics_mode_decides_about_bounds(mode: str, bounds: tuple[bytes | 
     assert (lower_bound(STRING, "abcd", found), upper_bound(STRING, "abcd", found)) == bounds
 
 
-@pytest.mark.parametrize("mode", ["", "some", "truncate(0)", "truncate(-1)", "truncate(16"])
+@for_each("mode", ["", "some", "truncate(0)", "truncate(-1)", "truncate(16"])
 def test_an_unknown_metrics_mode_is_refused(mode: str) -> None:
     with refused("metrics_mode_unknown"):
         MetricsMode.parse(mode)
@@ -87,7 +88,7 @@ def test_counts_are_kept_by_every_mode_but_none() -> None:
     ] * 3
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("kind", "less", "more"),
     [
         (LONG, -1, 0),
@@ -107,7 +108,7 @@ def test_values_are_compared_exactly(kind: Type, less: Any, more: Any) -> None:
     assert (compare(kind, less, more), compare(kind, more, less), compare(kind, less, less)) == (-1, 1, 0)
 
 
-@pytest.mark.parametrize("kind", [VARIANT, GEOMETRY, PrimitiveType(Kind.UNKNOWN), StructType(())])
+@for_each("kind", [VARIANT, GEOMETRY, PrimitiveType(Kind.UNKNOWN), StructType(())])
 def test_comparing_values_without_an_order_is_refused(kind: Type) -> None:
     with refused("bound_type_unordered"):
         compare(kind, b"", b"")
@@ -131,7 +132,7 @@ def test_a_bound_of_a_geometry_is_refused(make: Callable[[Type, bytes], bytes | 
         make(GEOMETRY, b"")
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("value", "lower", "upper", "holds"),
     [
         ("b", b"a", b"c", True),

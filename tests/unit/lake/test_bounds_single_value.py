@@ -6,8 +6,6 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
-import pytest
-
 from pvdm.lake.format.schema.single_value import decode_promoted, decode_value, encode_value, from_unscaled
 from pvdm.model.schema import DecimalType, FixedType, GeoType, Inner, Kind, ListType, PrimitiveType, StructType, Type
 from tests.support.for_each import for_each
@@ -72,7 +70,7 @@ def test_a_decimal_with_fewer_digits_is_written_at_the_types_scale() -> None:
     assert encode_value(DecimalType(9, 2), Decimal("14.2")) == encode_value(DecimalType(9, 2), Decimal("14.20"))
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("kind", "data", "value"),
     [
         (LONG, "ffffffff", -1),
@@ -91,7 +89,7 @@ def test_a_date_that_a_timestamp_cannot_hold_is_refused() -> None:
         decode_promoted(TIMESTAMP_NS, bytes.fromhex("ffffff7f"))
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("kind", "data"),
     [
         (BOOLEAN, ""),
@@ -111,7 +109,7 @@ def test_bytes_of_another_length_are_refused(kind: Type, data: str) -> None:
         decode_promoted(kind, bytes.fromhex(data))
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("kind", "data"),
     [
         (STRING, "ff"),
@@ -155,7 +153,7 @@ def test_encoding_a_value_of_another_type_is_refused(kind: Type, value: Any) -> 
         encode_value(kind, value)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "kind",
     [PrimitiveType(Kind.UNKNOWN), PrimitiveType(Kind.VARIANT), StructType(()), ListType(Inner(INT))],
 )

@@ -8,6 +8,7 @@ from pvdm.lake.format.json_document import Json
 from pvdm.lake.format.table.commit_request import apply_updates
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.snapshot_removal import expired_history
+from tests.support.for_each import for_each
 from tests.support.lake.metadata import NOW, snapshot, table
 
 DAY = 86_400_000
@@ -65,7 +66,7 @@ def test_a_maximum_age_beyond_32_bits_is_accepted() -> None:
     assert expired_history(table_with_history(3, expire_settings("1", str(30 * DAY))), NOW + 10 * DAY) == frozenset()
 
 
-@pytest.mark.parametrize("text", ["x", "-1", "1.5", ""])
+@for_each("text", ["x", "-1", "1.5", ""])
 def test_with_an_age_that_is_no_number_no_snapshot_expires(text: str) -> None:
     assert expired_history(table_with_history(8, expire_settings("1", text)), NOW + 1_000 * DAY) == frozenset()
 

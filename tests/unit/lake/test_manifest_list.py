@@ -11,6 +11,7 @@ from pvdm.lake.format.avro.container import AvroLimits
 from pvdm.lake.format.manifest.entry import ManifestContent
 from pvdm.lake.format.manifest.manifest_list import FieldSummary, ListHeader, ManifestFile, read_manifest_list
 from pvdm.lake.format.manifest.write import write_manifest_list
+from tests.support.for_each import for_each
 from tests.support.lake.manifests import edit_avro, extra_of, listed, refused, write_again
 
 SUMMARY = FieldSummary(contains_null=True, contains_nan=None, lower_bound=b"\x00", upper_bound=None)
@@ -77,7 +78,7 @@ def test_a_list_before_format_3_assigns_no_row_ids() -> None:
     assert write_manifest_list(list_header(2), [listed()]).next_row_id is None
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("reason", "header", "manifest"),
     [
         ("manifest_list_write_format", list_header(format_version=4), listed()),
@@ -132,7 +133,7 @@ def test_a_missing_format_version_is_taken_from_the_table_or_the_schema() -> Non
     assert versions == (2, 3)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("reason", "meta"),
     [
         ("manifest_format_unsupported", {"format-version": b"4"}),
@@ -164,7 +165,7 @@ def with_value(field_id: int, value: Any) -> bytes:
     return edit_avro(LIST, records=lambda found: [(*found[0][:at], value, *found[0][at + 1 :])])
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("reason", "field_id", "value"),
     [
         ("manifest_list_number_negative", 501, -1),
@@ -181,7 +182,7 @@ def test_a_false_value_of_a_record_is_refused(reason: str, field_id: int, value:
         read_manifest_list(with_value(field_id, value))
 
 
-@pytest.mark.parametrize("field_id", [500, 501, 502, 503, 515, 516, 517, 504, 512])
+@for_each("field_id", [500, 501, 502, 503, 515, 516, 517, 504, 512])
 def test_a_list_without_a_required_field_is_refused(field_id: int) -> None:
     def without(schema: Any) -> Any:
         for field in schema["fields"]:

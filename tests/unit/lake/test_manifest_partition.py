@@ -65,14 +65,12 @@ def test_a_transform_has_its_result_type_or_is_refused_for_each_source_type(tran
             Transform.parse(transform).result_type(TYPES[source])
 
 
-@pytest.mark.parametrize(
-    ("transform", "result"), [("bucket[16]", INT), ("day", DATE), ("identity", None), ("void", None)]
-)
+@for_each(("transform", "result"), [("bucket[16]", INT), ("day", DATE), ("identity", None), ("void", None)])
 def test_the_result_type_without_a_source_is_known_only_if_it_is_fixed(transform: str, result: Type | None) -> None:
     assert Transform.parse(transform).result_type(None) == result
 
 
-@pytest.mark.parametrize("text", ["identity", "bucket[16]", "truncate[4]", "void", "zorder[3]", "Custom"])
+@for_each("text", ["identity", "bucket[16]", "truncate[4]", "void", "zorder[3]", "Custom"])
 def test_a_transform_keeps_its_text(text: str) -> None:
     assert str(Transform.parse(text)) == text
 
@@ -81,7 +79,7 @@ def test_the_case_of_a_known_transform_does_not_matter() -> None:
     assert Transform.parse("Bucket[4]") == Transform.parse("bucket[4]")
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text",
     [
         "{}",
@@ -131,7 +129,7 @@ A_UUID = UUID("f79c3e09-677c-4bbd-a479-3f349cb785e7")
 STAMP = 1_510_871_468_000_000
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("source", "value", "expected"),
     [
         ("int", 34, 2_017_239_379),
@@ -206,7 +204,7 @@ def test_a_result_outside_its_type_is_refused(transform: str, source: str, value
         apply_transform(Transform.parse(transform), TYPES[source], value)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "kind"),
     [
         ("decimal(9, 2)", DecimalType(9, 2)),
@@ -223,7 +221,7 @@ def test_a_type_is_converted_from_and_to_its_name(text: str, kind: Type) -> None
     assert (type_from_iceberg(text), type_to_iceberg(kind)) == (kind, text)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text",
     [
         '"int"',
@@ -240,7 +238,7 @@ def test_an_invalid_schema_is_refused(text: str) -> None:
         schema_from_text(text)
 
 
-@pytest.mark.parametrize("name", ["decimal(39, 2)", "time_ns", "geography(x, flat)", "a word"])
+@for_each("name", ["decimal(39, 2)", "time_ns", "geography(x, flat)", "a word"])
 def test_a_type_that_iceberg_does_not_have_is_refused(name: str) -> None:
     with refused("iceberg_type_unknown"):
         type_from_iceberg(name)
@@ -260,7 +258,7 @@ def test_converting_a_nested_type_to_a_name_is_refused() -> None:
         type_to_iceberg(TYPES["struct"])
 
 
-@pytest.mark.parametrize(("precision", "size"), [(1, 1), (2, 1), (3, 2), (9, 4), (18, 8), (19, 9), (38, 16)])
+@for_each(("precision", "size"), [(1, 1), (2, 1), (3, 2), (9, 4), (18, 8), (19, 9), (38, 16)])
 def test_a_decimal_takes_the_fewest_bytes_that_hold_its_precision(precision: int, size: int) -> None:
     assert decimal_bytes(precision) == size
 
@@ -277,7 +275,7 @@ def test_an_avro_type_for_a_type_without_partition_values_is_refused(source: str
         avro_value_type(TYPES[source], set())
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("name", "avro"),
     [
         ("day", "day"),

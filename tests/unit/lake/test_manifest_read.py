@@ -110,7 +110,7 @@ def test_missing_header_values_are_taken_from_the_table() -> None:
     assert found.entries == read_manifest(MANIFEST).entries
 
 
-@pytest.mark.parametrize("key", ["schema", "partition-spec", "partition-spec-id", "content"])
+@for_each("key", ["schema", "partition-spec", "partition-spec-id", "content"])
 def test_a_missing_header_value_without_a_default_is_refused(key: str) -> None:
     with refused("manifest_header_missing"):
         read_manifest(edit_avro(MANIFEST, meta={key: None}))
@@ -157,7 +157,7 @@ def test_a_false_header_value_is_refused(reason: str, meta: dict[str, bytes | No
         read_manifest(edit_avro(MANIFEST, meta=meta))
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("reason", "field_id", "value"),
     [
         ("manifest_code_unknown", 134, 3),
@@ -207,7 +207,7 @@ def test_a_content_offset_without_a_size_is_refused() -> None:
         read_manifest(write_manifest(header(3, content=ManifestContent.DELETES), [entry(file=vector)]).data)
 
 
-@pytest.mark.parametrize("field_id", [100, 101, 103, 104])
+@for_each("field_id", [100, 101, 103, 104])
 def test_a_data_file_without_a_required_field_is_refused(field_id: int) -> None:
     def without(schema: Any) -> Any:
         for field in file_fields(schema):
@@ -268,7 +268,7 @@ def test_a_partition_tuple_that_is_missing_is_refused() -> None:
         read_manifest(edit_avro(MANIFEST, schema=without))
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("field_id", "kind"),
     [
         (103, "string"),
@@ -368,7 +368,7 @@ def test_a_list_entry_without_counts_is_accepted() -> None:
     check_listed(read_manifest(MANIFEST), silent, size=len(MANIFEST))
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("reason", "changes"),
     [
         ("manifest_listed_length_lies", {"manifest_length": 1}),

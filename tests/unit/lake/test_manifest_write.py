@@ -229,7 +229,7 @@ def test_a_row_id_of_a_delete_file_is_not_written() -> None:
     assert read_manifest(written.data).entries[0].data_file.first_row_id is None
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("reason", "version", "false_entry"),
     [
         ("manifest_write_content_conflict", 2, entry(file=delete_file())),

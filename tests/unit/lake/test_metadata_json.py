@@ -20,7 +20,7 @@ from pvdm.lake.format.json_document import (
 from tests.support.for_each import for_each
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text",
     [
         "1.50",
@@ -118,7 +118,7 @@ def test_plain_bytes_are_returned_as_they_are() -> None:
     assert decompress_gzip(b'{"a":1}') == b'{"a":1}'
 
 
-@pytest.mark.parametrize(
+@for_each(
     "data",
     [
         b"\x1f\x8bnot gzip",

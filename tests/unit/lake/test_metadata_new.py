@@ -11,6 +11,7 @@ import pytest
 from pvdm.errors import InputError
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.format.table.new_table import new_table, read_registered_table
+from tests.support.for_each import for_each
 from tests.support.lake.metadata import LOCATION, NOW, UUID, Doc, column, create_request, document, schema, table
 
 
@@ -122,7 +123,7 @@ def test_creating_a_table_does_not_change_the_request() -> None:
     assert request == before
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("properties", "reason"),
     [
         ({"format-version": "4"}, "format_version_unsupported"),
@@ -148,7 +149,7 @@ def test_metrics_of_a_nested_column_are_set_by_its_full_name() -> None:
     assert create(properties=properties).properties.items() >= properties.items()
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("part", "value", "reason"),
     [
         ("schema", None, "lake_field_missing"),

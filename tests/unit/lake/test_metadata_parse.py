@@ -163,7 +163,7 @@ def test_a_null_list_is_refused_in_format_1(key: str) -> None:
     assert caught.value.reason == "lake_value_invalid"
 
 
-@pytest.mark.parametrize("path", ["current-snapshot-id", "snapshot-log", "metadata-log", "snapshots/0/schema-id"])
+@for_each("path", ["current-snapshot-id", "snapshot-log", "metadata-log", "snapshots/0/schema-id"])
 def test_a_null_that_means_none_is_accepted(path: str) -> None:
     doc = document() | {"refs": {}}
     change_at(path, None)(doc)
@@ -193,7 +193,7 @@ def test_an_old_format_1_document_has_one_schema_one_spec_no_order() -> None:
     ) == (0, 0, 1000, 0, None, 1000)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "location"),
     [("s3://bucket/x//", "s3://bucket/x"), ("s3:////", "s3://"), ("s3://", "s3://"), ("s3:/", "s3:"), ("a:b//", "a:b")],
 )
@@ -356,7 +356,7 @@ def partition(name: str, **more: object) -> Doc:
     return {"name": name, "transform": "identity", "source-id": 2, **more}
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("fields", "reason"),
     [
         ([partition("day", **{"field-id": 1000}), partition("x")], "spec_field_ids_mixed"),

@@ -76,7 +76,7 @@ def test_a_model_that_iceberg_cannot_express_is_refused(model: Schema, reason: s
     assert caught.value.reason == reason
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "type_name"),
     [
         ("LONG", "long"),
@@ -116,7 +116,7 @@ def test_an_unknown_type_is_refused_by_name(name: str) -> None:
     assert reason_of(column(1, "c", name)) == "iceberg_type_unknown"
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("fields", "reason"),
     [
         ([column(1, "a"), column(1, "b")], "schema_field_id_duplicate"),
@@ -151,7 +151,7 @@ def test_a_schema_that_nests_too_deeply_is_refused() -> None:
     assert reason_of(column(1, "a", kind)) == "schema_too_deep"
 
 
-@pytest.mark.parametrize(
+@for_each(
     "fields",
     [
         [column(2, "b")],
@@ -173,7 +173,7 @@ def test_a_required_field_in_required_structs_identifies_rows() -> None:
     assert found.identifier_field_ids == {1}
 
 
-@pytest.mark.parametrize("name", ["timestamp_ns", "timestamptz_ns", "unknown", "variant", "geometry", "geography"])
+@for_each("name", ["timestamp_ns", "timestamptz_ns", "unknown", "variant", "geometry", "geography"])
 def test_a_type_of_format_3_is_refused_before_it(name: str) -> None:
     with pytest.raises(InputError) as caught:
         check_version(schema_with(column(1, "c", name)), 2)
@@ -271,12 +271,12 @@ OTHER: list[tuple[Doc, Doc]] = [
 ]
 
 
-@pytest.mark.parametrize(("left", "right"), SAME)
+@for_each(("left", "right"), SAME)
 def test_schemas_with_the_same_meaning_are_equal(left: Doc, right: Doc) -> None:
     assert schema_with(left).meaning == schema_with(right).meaning
 
 
-@pytest.mark.parametrize(("left", "right"), OTHER)
+@for_each(("left", "right"), OTHER)
 def test_schemas_with_any_difference_are_not_equal(left: Doc, right: Doc) -> None:
     assert schema_with(left).meaning != schema_with(right).meaning
 

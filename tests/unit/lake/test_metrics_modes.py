@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from pvdm.lake.format.schema.bounds import TRUNCATE_16, MetricsMode
 from pvdm.lake.format.table.metrics_modes import metrics_modes
+from tests.support.for_each import for_each
 from tests.support.lake.metadata import Doc, column
 from tests.support.verify.staged import metadata
 
@@ -46,19 +45,17 @@ def columns_with_bounds(limit: int, *fields: Doc) -> set[int]:
     return {at for at, mode in metrics_modes(table).items() if mode == TRUNCATE_16}
 
 
-@pytest.mark.parametrize(
-    ("limit", "found"), [(1, {1}), (2, {1, 2}), (3, {1, 2, 4}), (4, {1, 2, 4, 5}), (5, {1, 2, 3, 4, 5})]
-)
+@for_each(("limit", "found"), [(1, {1}), (2, {1, 2}), (3, {1, 2, 4}), (4, {1, 2, 4, 5}), (5, {1, 2, 3, 4, 5})])
 def test_fields_of_a_struct_count_after_the_columns_beside_it(limit: int, found: set[int]) -> None:
     assert columns_with_bounds(limit, column(1, "a"), column(3, "s", STRUCT), column(2, "b")) == found
 
 
-@pytest.mark.parametrize(("limit", "found"), [(1, {2}), (2, {2, 7}), (3, {2, 7, 9}), (4, {2, 6, 7, 8, 9, 10})])
+@for_each(("limit", "found"), [(1, {2}), (2, {2, 7}), (3, {2, 7, 9}), (4, {2, 6, 7, 8, 9, 10})])
 def test_elements_keys_and_values_count_and_their_lists_and_maps_do_not(limit: int, found: set[int]) -> None:
     assert columns_with_bounds(limit, column(6, "l", LIST), column(8, "m", MAP), column(2, "b")) == found
 
 
-@pytest.mark.parametrize("text", ["-1", "many", "", "²"])
+@for_each("text", ["-1", "many", "", "²"])
 def test_a_limit_that_is_no_number_is_ignored(text: str) -> None:
     table = metadata(*WIDE, properties={"write.metadata.metrics.max-inferred-column-defaults": text})
     assert sum(mode == TRUNCATE_16 for mode in metrics_modes(table).values()) == 100
@@ -91,7 +88,7 @@ def test_an_unknown_mode_is_ignored() -> None:
     assert metrics_modes(table) == {1: TRUNCATE_16, 2: TRUNCATE_16}
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("default", "transform", "mode"),
     [
         ("none", "identity", TRUNCATE_16),

@@ -19,6 +19,7 @@ from pvdm.lake.stores.roles import (
     session_policy,
 )
 from pvdm.lake.stores.s3_client import S3Settings
+from tests.support.for_each import for_each
 
 ROLE = Role("arn:aws:iam::123456789012:role/producers")
 OTHER = Role("arn:aws:iam::123456789012:role/others")
@@ -43,7 +44,7 @@ def denies(policy: str, action: str, key: str) -> bool:
     return found is access.PermissionResult.DENIED
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("action", "key", "allowed"),
     [
         ("s3:PutObject", "lake/warehouse/sales/orders/pvdm/aa/data/x", True),
@@ -126,7 +127,7 @@ def test_seals_of_one_step_share_a_statement_and_ended_seals_are_removed() -> No
     assert len(json.loads(third)["Statement"]) == 1
 
 
-@pytest.mark.parametrize(
+@for_each(
     "change",
     [
         {"Effect": "Allow"},
@@ -175,9 +176,7 @@ def test_invalid_or_equal_roles_are_refused(roles: tuple[str, str]) -> None:
     assert caught.value.reason == "s3_settings"
 
 
-@pytest.mark.parametrize(
-    "endpoint", ["http://host:9000/path", "http://host?a=b", "http://me:secret@host", "ftp://host"]
-)
+@for_each("endpoint", ["http://host:9000/path", "http://host?a=b", "http://me:secret@host", "ftp://host"])
 def test_an_endpoint_with_more_than_a_host_is_refused(endpoint: str) -> None:
     with pytest.raises(InputError) as caught:
         S3Settings("eu-central-1", endpoint)

@@ -6,6 +6,7 @@ import pytest
 
 from pvdm.errors import ConflictError, InputError
 from pvdm.lake.format.table.commit_request import REQUIREMENTS, check_requirements, is_create
+from tests.support.for_each import for_each
 from tests.support.lake.metadata import UUID, Doc, table
 
 FULFILLED: list[Doc] = [
@@ -38,12 +39,12 @@ def test_every_requirement_of_the_specification_is_known() -> None:
     assert {str(each["type"]) for each in FULFILLED} | {"assert-create"} == REQUIREMENTS
 
 
-@pytest.mark.parametrize("requirement", FULFILLED)
+@for_each("requirement", FULFILLED)
 def test_a_fulfilled_requirement_is_accepted(requirement: Doc) -> None:
     check_requirements(table(), [requirement])
 
 
-@pytest.mark.parametrize(("requirement", "reason"), NOT_FULFILLED)
+@for_each(("requirement", "reason"), NOT_FULFILLED)
 def test_a_requirement_that_is_not_fulfilled_is_a_conflict(requirement: Doc, reason: str) -> None:
     with pytest.raises(ConflictError) as caught:
         check_requirements(table(), [FULFILLED[0], requirement])
@@ -54,7 +55,7 @@ def test_a_missing_table_can_be_created() -> None:
     check_requirements(None, [{"type": "assert-create"}])
 
 
-@pytest.mark.parametrize("requirement", FULFILLED)
+@for_each("requirement", FULFILLED)
 def test_a_requirement_about_a_missing_table_is_a_conflict(requirement: Doc) -> None:
     with pytest.raises(ConflictError) as caught:
         check_requirements(None, [requirement])
@@ -74,7 +75,7 @@ def test_an_unknown_requirement_is_refused_even_after_one_that_fails() -> None:
     assert caught.value.reason == "requirement_unknown"
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("requirement", "reason"),
     [
         ({"type": "assert-table-uuid"}, "lake_field_missing"),

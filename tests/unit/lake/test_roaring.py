@@ -61,7 +61,7 @@ HONEST: dict[str, tuple[bytes, list[int]]] = {
 }
 
 
-@pytest.mark.parametrize("name", HONEST)
+@for_each("name", HONEST)
 def test_a_bitmap_of_each_form_is_read(name: str) -> None:
     data, wanted = HONEST[name]
     found = read_positions(data)

@@ -10,11 +10,12 @@ import pytest
 from pvdm.errors import InputError, UnavailableError
 from pvdm.lake.spark import EXTENSIONS, ICEBERG_RUNTIME, SparkCatalog, _new_session_settings, add_catalog, spark_session
 from pvdm.model.secret import Secret
+from tests.support.for_each import for_each
 
 TOKEN = Secret(b"pvdm_secret")
 
 
-@pytest.mark.parametrize("name", ["", "1lake", "my lake", "a.b", "lake;drop", "x" * 65, "spark_catalog", "System"])
+@for_each("name", ["", "1lake", "my lake", "a.b", "lake;drop", "x" * 65, "spark_catalog", "System"])
 def test_an_invalid_or_reserved_catalog_name_is_refused(name: str) -> None:
     with pytest.raises(InputError) as caught:
         SparkCatalog(name, "http://127.0.0.1:1/catalog", TOKEN)

@@ -8,6 +8,7 @@ from pvdm.errors import ConflictError, InputError, PvdmError
 from pvdm.lake.format.json_document import Json
 from pvdm.lake.format.table.commit_request import apply_updates, create_from_updates
 from pvdm.lake.format.table.metadata import TableMetadata
+from tests.support.for_each import for_each
 from tests.support.lake.metadata import (
     FILE,
     LOCATION,
@@ -134,7 +135,7 @@ def test_row_ids_that_are_already_used_are_a_conflict() -> None:
     assert (type(found), found.reason) == (ConflictError, "snapshot_row_ids_stale")
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("rows", "reason"),
     [
         ({"first-row-id": 10, "added-rows": 1}, "snapshot_row_ids_skipped"),
@@ -153,7 +154,7 @@ def test_a_known_snapshot_id_is_refused() -> None:
     assert error_of(table(), add(snapshot(13, 4, 12))).reason == "snapshot_exists"
 
 
-@pytest.mark.parametrize("missing", ["manifest-list", "summary", "timestamp-ms", "snapshot-id"])
+@for_each("missing", ["manifest-list", "summary", "timestamp-ms", "snapshot-id"])
 def test_a_snapshot_without_a_required_field_is_refused(missing: str) -> None:
     fields = snapshot(14, 4, 12)
     del fields[missing]
@@ -206,7 +207,7 @@ def test_a_new_unknown_field_is_added_to_a_ref() -> None:
     assert found.refs["main"].raw["x-new"] == 1
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("update", "reason"),
     [
         (set_ref("main", 404), "ref_snapshot_unknown"),

@@ -91,7 +91,7 @@ def test_every_update_of_the_specification_is_known() -> None:
     ]
 
 
-@pytest.mark.parametrize("action", ["add-view-version", "set-current-view-version", "drop-table", ""])
+@for_each("action", ["add-view-version", "set-current-view-version", "drop-table", ""])
 def test_an_unknown_update_is_refused_by_name(action: str) -> None:
     assert reason_of(table(), {"action": action}) == "update_unknown"
 
@@ -160,7 +160,7 @@ def test_a_change_sets_the_time_and_logs_the_replaced_file() -> None:
     )
 
 
-@pytest.mark.parametrize(("limit", "kept"), [("1", 1), ("2", 2), ("3", 3), ("0", 1), ("-5", 1), (None, 4)])
+@for_each(("limit", "kept"), [("1", 1), ("2", 2), ("3", 3), ("0", 1), ("-5", 1), (None, 4)])
 def test_the_metadata_log_keeps_the_newest_files(limit: str | None, kept: int) -> None:
     log = [{"metadata-file": f"f{place}", "timestamp-ms": NOW + place} for place in range(3)]
     properties = {} if limit is None else {"write.metadata.previous-versions-max": limit}
@@ -182,7 +182,7 @@ def test_a_change_without_a_previous_file_logs_none() -> None:
     assert len(found.metadata_log) == 1
 
 
-@pytest.mark.parametrize("text", ["many", "", "1.5", "99999999999"])
+@for_each("text", ["many", "", "1.5", "99999999999"])
 def test_a_log_length_that_is_no_number_is_refused(text: str) -> None:
     update = {"action": "set-properties", "updates": {"write.metadata.previous-versions-max": text}}
     assert reason_of(table(), update) == "property_not_integer"
@@ -433,7 +433,7 @@ def test_a_slash_at_the_end_of_a_location_is_removed() -> None:
     assert apply(table(), {"action": "set-location", "location": "s3://b/new/"}).raw["location"] == "s3://b/new"
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("update", "properties"),
     [
         ({"action": "set-properties", "updates": {"a": "1"}}, {"owner": "orders", "a": "1"}),

@@ -8,6 +8,7 @@ import pytest
 
 from pvdm.errors import InputError
 from pvdm.lake.upstream.models import as_models
+from tests.support.for_each import for_each
 
 Doc = dict[str, Any]
 SNAPSHOT: Doc = {
@@ -79,7 +80,7 @@ def test_a_commit_of_spark_is_converted_whole() -> None:
     assert len(models) == 6
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("update", "lost"),
     [
         ({"action": "add-snapshot", "snapshot": {**SNAPSHOT, "key-id": "k"}}, "add-snapshot.snapshot.key-id"),

@@ -13,6 +13,7 @@ from pvdm.errors import InputError
 from pvdm.lake.format.json_document import dump_json
 from pvdm.lake.format.view import VIEW_SIZE_MAX_BYTES, ViewMetadata
 from tests.support.catalog.views import SCHEMA, Doc, document, query, version
+from tests.support.for_each import for_each
 from tests.support.lake.metadata import LOCATION, NOW, UUID
 
 
@@ -67,23 +68,21 @@ def replace_fields(**more: Any) -> Callable[[Doc], Doc]:
 REQUIRED = ("view-uuid", "format-version", "location", "schemas", "current-version-id", "versions", "version-log")
 
 
-@pytest.mark.parametrize("name", REQUIRED)
+@for_each("name", REQUIRED)
 def test_a_document_without_a_required_field_is_refused(name: str) -> None:
     with pytest.raises(InputError) as caught:
         parse(remove_fields(name)(document()))
     assert caught.value.reason == "lake_field_missing"
 
 
-@pytest.mark.parametrize(
-    "name", ["version-id", "timestamp-ms", "schema-id", "summary", "default-namespace", "representations"]
-)
+@for_each("name", ["version-id", "timestamp-ms", "schema-id", "summary", "default-namespace", "representations"])
 def test_a_version_without_a_required_field_is_refused(name: str) -> None:
     with pytest.raises(InputError) as caught:
         parse(document(versions=[version(1), remove_fields(name)(version(2))]))
     assert caught.value.reason == "lake_field_missing"
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("change", "reason"),
     [
         (replace_fields(format_version=2), "format_version_unsupported"),

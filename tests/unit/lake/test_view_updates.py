@@ -82,7 +82,7 @@ def test_a_new_view_keeps_unknown_fields() -> None:
     assert create(body).current_version.raw["surprise"] == 3
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("body", "reason"),
     [
         (request("v", query("a", "trino"), query("b", "TRINO")), "view_dialect_twice"),
@@ -171,7 +171,7 @@ def test_a_version_that_becomes_current_again_is_logged_with_the_time_of_the_com
     assert [(each.version_id, each.timestamp_ms) for each in after.version_log][-1] == (1, LATER)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "other",
     [
         {"summary": {"engine-name": "trino"}},

@@ -20,6 +20,7 @@ from pvdm.ledger.engine import CONNECTIONS_MAX, Timeouts
 from pvdm.ledger.schema.work import NoncePurpose
 from pvdm.ledger.work import nonces
 from tests.support import fault
+from tests.support.for_each import for_each
 from tests.support.ledger.databases import NOW, Postgresql, ledger_at, running_postgresql
 from tests.support.ledger.rows import hex32
 
@@ -30,7 +31,7 @@ def reserve(unit: Unit) -> None:
     nonces.reserve(unit, hex32(1), purpose=NoncePurpose.BREAK_GLASS, holder="x")
 
 
-@pytest.mark.parametrize(
+@for_each(
     "url",
     [
         "sqlite://",
@@ -254,7 +255,7 @@ class ReportedError(sqlite3.OperationalError):
         self.sqlite_errorcode = getattr(sqlite3, name)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("name", "phase", "kind", "reason"),
     [
         ("SQLITE_IOERR_FSYNC", Phase.COMMIT, StateUnknownError, "commit_unknown"),
@@ -273,7 +274,7 @@ def test_an_error_of_sqlite_is_translated(name: str, phase: Phase, kind: type[Pv
     assert (type(found), found.reason) == (kind, reason)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("state", "phase", "kind", "reason"),
     [
         ("40001", Phase.COMMIT, ConflictError, "ledger_serialization"),

@@ -11,6 +11,7 @@ from pvdm.errors import VerificationError
 from pvdm.lake.format.manifest.entry import EntryStatus, FileContent
 from pvdm.lake.format.table.snapshots import Snapshot
 from pvdm.metadata.audit.changes import require_carried, require_dangling, require_own, require_rewritten
+from tests.support.for_each import for_each
 from tests.support.lake.manifests import data_file, delete_file, entry, existing_entry, listed
 
 SNAPSHOT = Snapshot(55, 54, 3, 0, "s3://lake/list.avro", (), "append", {}, 0, None, None, None, {})
@@ -36,7 +37,7 @@ def test_an_invented_entry_is_found() -> None:
     assert reason_of(lambda: require_rewritten([], [existing_entry(data_file("a"))])) == "audit_entries_not_carried"
 
 
-@pytest.mark.parametrize(
+@for_each(
     "change",
     [
         lambda old: replace(old, sequence_number=9),

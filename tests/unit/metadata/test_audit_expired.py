@@ -14,6 +14,7 @@ from pvdm.model.statements.kind import StatementKind
 from pvdm.model.statements.migration import NamespaceTarget, ProtectionAction
 from pvdm.model.statements.table import NamespaceRef
 from tests.support.audit.crafted_history import HASH, History, codes, local, standings, with_deletes
+from tests.support.for_each import for_each
 from tools.proof_kit import fixed
 
 UNPROTECT = ProtectionAction.UNPROTECT
@@ -137,7 +138,7 @@ CUT: dict[str, tuple[list[Edge], Past, int]] = {
 }
 
 
-@pytest.mark.parametrize("case", CUT)
+@for_each("case", CUT)
 def test_a_protection_that_began_empty_needs_receipts_back_to_the_beginning(case: str) -> None:
     edges, past, finding_count = CUT[case]
     notes = Notes()

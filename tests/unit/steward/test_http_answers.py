@@ -81,7 +81,7 @@ def test_an_envelope_is_always_ascii() -> None:
     assert refusal(InputError("x", "\u2028 \ud800 é"), "id").body.isascii()
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("error", "header"),
     [
         (NotAllowedError("token_missing", "m"), ("www-authenticate", "Bearer")),

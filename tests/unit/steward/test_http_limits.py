@@ -16,6 +16,7 @@ from pvdm.model.role import Role
 from pvdm.steward.config.steward import Limits
 from pvdm.steward.http import limits as module
 from pvdm.steward.http.limits import Limiter, peer_identity, token_identity
+from tests.support.for_each import for_each
 
 
 class ManualClock:
@@ -416,7 +417,7 @@ def test_a_derived_token_has_the_identity_of_its_parent() -> None:
     assert token_identity(derived) == token_identity(own)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("host", "identity"),
     [
         ("10.1.2.3", "peer 10.1.2.3"),

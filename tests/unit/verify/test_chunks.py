@@ -20,6 +20,7 @@ from pvdm.model.schema import Field, Inner, Kind, ListType, PrimitiveType, Schem
 from pvdm.model.statements.proof import CHUNKS_MAX
 from pvdm.verify.chunk_files import chunk_filter
 from pvdm.verify.planning import plan_chunks
+from tests.support.for_each import for_each
 
 SCHEMA = Schema(
     (
@@ -217,7 +218,7 @@ def test_more_values_than_a_definition_can_hold_are_refused_with_a_hint() -> Non
     assert "ranges" in (error.hint or "")
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("where", "files"),
     [
         (None, None),
@@ -234,13 +235,13 @@ def test_a_definition_that_is_not_canonical_is_refused(where: str | None, files:
         ChunkDefinition("a", where, files)
 
 
-@pytest.mark.parametrize("chunk_id", ["", " ", "a\nb", "x" * (CHUNK_ID_MAX_CHARACTERS + 1)])
+@for_each("chunk_id", ["", " ", "a\nb", "x" * (CHUNK_ID_MAX_CHARACTERS + 1)])
 def test_an_id_that_is_not_one_short_line_is_refused(chunk_id: str) -> None:
     with pytest.raises(InputError):
         ChunkDefinition(chunk_id, "true", None)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "data",
     [
         b"{}",

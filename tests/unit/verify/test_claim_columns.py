@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
-
 from pvdm.model.contract import BoundContract, parse_contract
 from pvdm.model.filter.claim import Claim
 from pvdm.model.schema import Field, Kind, PrimitiveType, Schema
 from pvdm.verify.planning import with_source_column, with_target_column
+from tests.support.for_each import for_each
 from tests.support.steward.pipeline import contract
 
 DAY = Claim.value("day", "date", 20_000)
@@ -23,7 +22,7 @@ def bind_contract(text: str) -> BoundContract:
     return parse_contract(text.encode()).bind({})
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("columns", "target", "expected"),
     [
         (None, {"id": 1, "day": 7}, "target field 7"),

@@ -14,6 +14,7 @@ from pvdm.model.schema import Field, Kind, PrimitiveType, Schema
 from pvdm.model.secret import DigestKey
 from pvdm.model.statements.verdict import FailureClass, Outcome
 from pvdm.verify.findings import Finding, Partials, classify_rows, decide_verdict
+from tests.support.for_each import for_each
 
 SCHEMA = Schema((Field("id", PrimitiveType(Kind.LONG), True, 1), Field("note", PrimitiveType(Kind.STRING), False, 2)))
 PLAN = Plan(SCHEMA, (identity(SCHEMA, ["id"]), content(SCHEMA)))
@@ -26,7 +27,7 @@ def digests_of(rows: Sequence[tuple[int, str | None]]) -> Partials:
     return digest(pa.table(columns, names=["id", "note"]), PLAN, KEYS, engine=reference_engine())
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("staged", "expected"),
     [
         (ROWS, None),

@@ -119,7 +119,7 @@ def test_a_false_claim_of_the_manifest_is_found(claims: dict[str, Any], code: st
     ]
 
 
-@pytest.mark.parametrize(
+@for_each(
     "claims",
     [
         {"split_offsets": ()},
@@ -191,7 +191,7 @@ def test_a_value_outside_of_the_range_of_its_transform_is_refused() -> None:
     assert codes(observe_file(data, table, partition=IdMap([(1000, 0)])).findings) == ["partition_value_invalid"]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("amounts", "value"),
     [
         ([math.nan, math.nan], math.nan),
@@ -208,7 +208,7 @@ def test_a_column_of_one_value_determines_the_partition(amounts: list[float | No
     assert codes(observe_file(data, table, partition=IdMap([(1000, 7.0)])).findings) == ["partition_lies"]
 
 
-@pytest.mark.parametrize("amounts", [[math.nan, 1.0], [math.nan, None], [1.0, None], [0.0, -0.0], [1.0, 2.0]])
+@for_each("amounts", [[math.nan, 1.0], [math.nan, None], [1.0, None], [0.0, -0.0], [1.0, 2.0]])
 def test_a_file_with_values_of_two_partitions_is_refused(amounts: list[float | None]) -> None:
     table = metadata(spec=[{"name": "p", "transform": "identity", "source-id": 3, "field-id": 1000}])
     data = file_of(table, [{"id": 1, "amount": each} for each in amounts])
@@ -297,7 +297,7 @@ def test_a_file_without_a_column_that_has_a_default_is_refused() -> None:
     assert observe_file(file_of(table), table).findings == ()
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("mode", "counted", "bounds"),
     [
         ("none", False, None),

@@ -370,7 +370,7 @@ def test_an_encrypted_column_of_a_plain_footer_is_refused() -> None:
     assert codes_of(edit_footer(HONEST, encrypt)) == ["parquet_encrypted"]
 
 
-@pytest.mark.parametrize("values", [-1, 0, 3, 7])
+@for_each("values", [-1, 0, 3, 7])
 def test_a_column_with_another_count_of_values_than_its_pages_is_refused(values: int) -> None:
     assert codes_of(edit_footer(HONEST, lambda footer: put(second_column(footer), 5, I64, values))) == [
         "parquet_rows_lie"
@@ -412,7 +412,7 @@ def test_pages_of_a_list_with_rows_of_another_row_group_are_found() -> None:
     assert codes_of(join_footer(body + more, footer), schema)[0] in ("parquet_rows_lie", "parquet_unreadable")
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("kind", "values"),
     [
         ("timestamp", pa.array([1_000] * 6, pa.timestamp("ms"))),  # Spark's vectorized reader: a thousandth

@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from tests.support.for_each import for_each
 from tests.support.lake.metadata import Doc, column
 from tests.support.parquet.edit import I32, STRUCT, Struct, drop, edit_footer, get, put
 from tests.support.parquet.lies import field
@@ -55,20 +56,20 @@ def findings_of(name: str, change: Any, element: int = 1) -> list[tuple[str, str
 REFUSED = [("parquet_ambiguous", "column 'v' is refused")]
 
 
-@pytest.mark.parametrize("name", KINDS)
+@for_each("name", KINDS)
 def test_a_column_with_both_annotations_or_with_the_old_one_is_accepted(name: str) -> None:
     assert findings_of(name, lambda _: None) == []
     # The old annotation of a timestamp does not tell DuckDB of UTC: it then shows it by its own time zone.
     assert findings_of(name, lambda element: drop(element, LOGICAL)) == (REFUSED if name == "a timestamp" else [])
 
 
-@pytest.mark.parametrize("name", KINDS)
+@for_each("name", KINDS)
 def test_a_column_without_the_old_annotation_is_refused_unless_it_is_a_timestamp(name: str) -> None:
     # Polars writes only the new annotation of a timestamp, and every engine reads it.
     assert findings_of(name, lambda element: drop(element, CONVERTED)) == ([] if name == "a timestamp" else REFUSED)
 
 
-@pytest.mark.parametrize("annotation", [0, 1, 3, 9, 21])
+@for_each("annotation", [0, 1, 3, 9, 21])
 def test_an_old_annotation_of_another_physical_type_is_refused(annotation: int) -> None:
     """PyArrow and Polars cannot read it."""
     rows = pa.Table.from_arrays([pa.array([7, None], pa.int32())], schema=pa.schema([field("v", pa.int32(), 1)]))
@@ -79,7 +80,7 @@ def test_an_old_annotation_of_another_physical_type_is_refused(annotation: int) 
     assert len(observe_file(annotated, table, record_count=2).findings) == 1
 
 
-@pytest.mark.parametrize("name", KINDS)
+@for_each("name", KINDS)
 def test_an_unknown_old_annotation_is_refused(name: str) -> None:
     """DuckDB cannot read it."""
     assert findings_of(name, lambda element: put(element, CONVERTED, I32, -1)) == REFUSED
@@ -91,7 +92,7 @@ def test_an_unknown_old_annotation_is_refused(name: str) -> None:
     assert findings_of(name, unknown_without_logical) == REFUSED
 
 
-@pytest.mark.parametrize("name", KINDS)
+@for_each("name", KINDS)
 def test_an_old_annotation_of_another_type_is_refused(name: str) -> None:
     """Some of these files our own decoder does not read either, so the code may be another one."""
     for number in range(22):

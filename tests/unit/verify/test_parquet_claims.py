@@ -36,7 +36,7 @@ def test_a_false_claim_is_refused_with_its_row_group_and_column(name: str) -> No
     )
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("name", "message", "expected", "got"),
     [
         ("a greatest value too small", "column 'id', row group 0: max_value does not hold", "29", "3"),

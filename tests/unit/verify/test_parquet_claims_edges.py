@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from pvdm.verify.findings import Finding
+from tests.support.for_each import for_each
 from tests.support.parquet.edit import (
     COLUMN_INDEX,
     I32,
@@ -218,7 +219,7 @@ def findings(data: bytes) -> tuple[Finding, ...]:
     return observe_file(data, TABLE).findings
 
 
-@pytest.mark.parametrize("name", EDGES)
+@for_each("name", EDGES)
 def test_a_false_claim_that_only_one_check_finds_is_refused(name: str) -> None:
     lie = EDGES[name]
     (finding,) = findings(lie.data)
@@ -226,7 +227,7 @@ def test_a_false_claim_that_only_one_check_finds_is_refused(name: str) -> None:
     assert finding.message.startswith(f"column '{lie.column}'" if lie.column else "the file")
 
 
-@pytest.mark.parametrize("name", EDGES)
+@for_each("name", EDGES)
 def test_the_same_file_without_the_false_claim_is_accepted(name: str) -> None:
     assert findings(EDGES[name].honest) == ()
 

@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from tests.support.for_each import for_each
 from tests.support.lake.metadata import Doc, column
 from tests.support.parquet.edit import (
     I32,
@@ -82,7 +83,7 @@ def test_delta_headers_of_text_lengths_with_ambiguous_numbers_are_refused(encodi
         assert codes_of("string", file_of_one_page(pa.string(), prefix_lengths + other + b"ab", 2, encoding), 2) != []
 
 
-@pytest.mark.parametrize(
+@for_each(
     "runs",
     [
         b"\0" + run(1, 1) + run(3, 0),  # DuckDB: false, true, false, false; Spark: true four times

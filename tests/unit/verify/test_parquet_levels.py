@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.for_each import for_each
 from tests.support.lake.metadata import Doc, column
 from tests.support.parquet.lies import field
 from tests.support.parquet.pages import Page, dictionary_page, long_page, longs, page, rebuild, run, runs
@@ -85,7 +86,7 @@ ROWS: dict[str, tuple[Any, Doc, list[Any], Chunks]] = {
 }
 
 
-@pytest.mark.parametrize("name", ROWS)
+@for_each("name", ROWS)
 def test_levels_that_agree_are_accepted_and_read_as_the_rows(name: str) -> None:
     kind, doc, rows, chunks = ROWS[name]
     data = build_file(kind, rows, chunks)
@@ -129,7 +130,7 @@ SIBLINGS: dict[str, tuple[str, str, Chunks]] = {
 }
 
 
-@pytest.mark.parametrize("name", SIBLINGS)
+@for_each("name", SIBLINGS)
 def test_leaves_with_different_levels_of_their_parent_are_refused(name: str) -> None:
     whole, place, chunks = SIBLINGS[name]
     kind, doc, rows, _ = ROWS[whole]
@@ -146,7 +147,7 @@ CONTINUED: dict[str, Page] = {
 }
 
 
-@pytest.mark.parametrize("name", CONTINUED)
+@for_each("name", CONTINUED)
 def test_a_repetition_level_inside_a_null_or_empty_list_is_refused(name: str) -> None:
     codes = [code for code, _ in findings_of(build_file(LIST, [[1], None, [3]], {0: [CONTINUED[name]]}), IN_LIST)]
     # Our decoder cannot read a list that begins with a repetition.

@@ -262,7 +262,7 @@ def test_a_claim_is_the_smallest_range_that_the_filter_allows(column: str | None
     assert claim_by(column, where) == wanted
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("column", "where", "text"),
     [
         ("d", "d = '2026-11-16'", "d = 2026-11-16"),

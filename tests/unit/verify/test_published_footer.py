@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from tests.support.for_each import for_each
 from tests.support.lake.metadata import column
 from tests.support.parquet.edit import (
     BINARY,
@@ -62,7 +63,7 @@ def test_a_row_group_without_a_file_offset_is_accepted() -> None:
     require_accepted(HONEST, LONGS)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "file",
     [
         pytest.param(set_in_group(TOTAL_BYTE_SIZE, I64, -1), id="total_byte_size"),
@@ -124,7 +125,7 @@ def test_a_scale_or_precision_of_a_long_column_is_refused(number: int) -> None:
     require_refused("parquet_ambiguous", data, LONGS)
 
 
-@pytest.mark.parametrize("numbers", [(1, 2, 5, 6, 7, 8), (2, 6, 8), (1, 5, 7), (6,), (5,)])
+@for_each("numbers", [(1, 2, 5, 6, 7, 8), (2, 6, 8), (1, 5, 7), (6,), (5,)])
 def test_bounds_in_some_row_groups_only_are_refused(numbers: tuple[int, ...]) -> None:
     """DataFusion uses the bounds of some row groups as those of the whole file, and loses rows."""
 
@@ -285,7 +286,7 @@ def arrow_schema_of(kind: pa.DataType, **metadata: str) -> pa.Schema:
     return pa.schema([field(1, "id", kind, **metadata), SCHEMA.field("b")])
 
 
-@pytest.mark.parametrize(
+@for_each(
     "schema",
     [
         pytest.param(pa.schema([SCHEMA.field("b"), SCHEMA.field("id")]), id="other order"),

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 from pvdm.lake.format.table.metadata import TableMetadata
+from tests.support.for_each import for_each
 from tests.support.lake.metadata import Doc, column
 from tests.support.parquet.edit import BINARY, Struct, columns, drop, edit_footer, get, groups, metadata_of, put
 from tests.support.parquet.footers import HONEST, LONGS, PLAIN, ROWS, codes, field, require_accepted, require_refused
@@ -38,13 +39,13 @@ def file_with_names(*names: str) -> tuple[bytes, TableMetadata]:
     return parquet(table, store_schema=False), metadata(*(column(at, name) for at, name in enumerate(names, 1)))
 
 
-@pytest.mark.parametrize("names", [{"id": "ID"}, {"id": "other"}, {"id": "b", "b": "id"}, {"id": ""}])
+@for_each("names", [{"id": "ID"}, {"id": "other"}, {"id": "b", "b": "id"}, {"id": ""}])
 def test_a_column_with_another_name_than_the_tables_is_refused(names: dict[str, str]) -> None:
     require_refused("field_renamed", rename_in_file(PLAIN, **names), LONGS)
     require_accepted(PLAIN, LONGS)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("of_table", "of_file"),
     [("a b", "a_x20b"), ("1st", "_1st"), ("a.b", "a_x2Eb"), ("größe", "größe"), ("😀", "_xD83D_xDE00")],
 )
@@ -98,9 +99,7 @@ def file_of_maps() -> bytes:
     return parquet(rows, store_schema=False)
 
 
-@pytest.mark.parametrize(
-    "names", [{"key": "value", "value": "key"}, {"key": "k"}, {"value": "v"}, {"key_value": "pairs"}]
-)
+@for_each("names", [{"key": "value", "value": "key"}, {"key": "k"}, {"value": "v"}, {"key_value": "pairs"}])
 def test_a_map_whose_children_have_other_names_is_refused(names: dict[str, str]) -> None:
     """DuckDB finds keys and values by their names, and swaps them."""
     require_refused("field_renamed", rename_in_file(file_of_maps(), **names), metadata(column(1, "a", MAP)))

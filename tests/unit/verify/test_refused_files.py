@@ -21,6 +21,7 @@ from pvdm.lake.format.schema.logical import to_model
 from pvdm.model.projection import ProjectionName, content
 from pvdm.model.statements.verdict import FailureClass
 from pvdm.verify.findings import Finding
+from tests.support.for_each import for_each
 from tests.support.lake.metadata import Doc, column
 from tests.support.lake.scans import KEYS
 from tests.support.parquet.edit import with_variants
@@ -59,7 +60,7 @@ def test_an_honest_file_is_accepted() -> None:
     assert findings_of(parquet(HONEST)) == ()
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("columns", "code"),
     [
         ([("id", [1, 2, 3], 1), ("town", ["a", "b", "c"], None)], "field_id_missing"),
@@ -116,7 +117,7 @@ def test_a_column_outside_of_every_projection_with_another_type_is_refused() -> 
     assert caught.value.reason == "cast_refused"
 
 
-@pytest.mark.parametrize("data", [b"", b"PAR1", b"PAR1" + b"\0" * 8, b"PAR1\xff\xff\xff\x00PAR1", b"x" * 100])
+@for_each("data", [b"", b"PAR1", b"PAR1" + b"\0" * 8, b"PAR1\xff\xff\xff\x00PAR1", b"x" * 100])
 def test_bytes_that_are_no_parquet_file_are_refused(data: bytes) -> None:
     assert class_and_code(data) == (FailureClass.PHYSICAL, "parquet_unreadable")
 

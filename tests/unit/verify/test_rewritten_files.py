@@ -96,7 +96,7 @@ def test_publishing_a_published_file_changes_nothing(name: str) -> None:
     assert publish_file(published)[0] == published
 
 
-@pytest.mark.parametrize("name", OPTIONS)
+@for_each("name", OPTIONS)
 def test_the_page_bodies_equal_the_staged_ones(name: str) -> None:
     staged = file(**OPTIONS[name])
     published, _ = publish_file(staged)

@@ -17,6 +17,7 @@ from pvdm.model.schema import Field, Inner, Kind, ListType, MapType, PrimitiveTy
 from pvdm.model.statements.table import TableRef
 from pvdm.verify.fetch import Files
 from pvdm.verify.source import PinnedSource, pin_files, pin_table, require_descends
+from tests.support.for_each import for_each
 from tests.support.lake.metadata import UUID, document
 from tests.support.lake.scans import NAME, Lake, fetch, pinned, table_of, to_doc
 
@@ -181,7 +182,7 @@ def test_a_snapshot_of_a_table_is_pinned_by_its_id(tmp_path: Path) -> None:
     assert caught.value.reason == "source_snapshot_unknown"
 
 
-@pytest.mark.parametrize(("pinned_id", "last"), [(12, None), (12, 12), (12, 11), (13, 11), (12, 5)])
+@for_each(("pinned_id", "last"), [(12, None), (12, 12), (12, 11), (13, 11), (12, 5)])
 def test_a_snapshot_that_descends_from_the_last_published_one_is_accepted(pinned_id: int, last: int | None) -> None:
     doc = document()
     doc["snapshots"][0]["parent-snapshot-id"] = 5  # an expired snapshot that is still named as a parent

@@ -42,6 +42,7 @@ from pvdm.verify.spark.settings import (
 )
 from pvdm.verify.spark.task import KeyEndpoint
 from pvdm.verify.spark.worker import Keyring, new_worker_name
+from tests.support.for_each import for_each
 
 SCHEMA = Schema((Field("id", PrimitiveType(Kind.LONG), field_id=1),))
 PLAN = Plan(SCHEMA, (identity(SCHEMA, ("id",)), content(SCHEMA)))
@@ -127,7 +128,7 @@ def test_a_finding_and_digests_are_read_back_from_a_report_unchanged() -> None:
     assert all(found.staged[name].matches(sums[name]) for name in ProjectionName)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "data",
     [
         pickle.dumps({"files": []}),
@@ -292,7 +293,7 @@ Caused by: org.apache.hadoop.fs.UnsupportedFileSystemException: No FileSystem fo
 """
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("message", "cause"),
     [
         (JAVA_ERROR, 'UnsupportedFileSystemException: No FileSystem for scheme "s3"'),
@@ -335,7 +336,7 @@ def test_settings_and_environment_of_spark_name_the_credentials_file_and_no_cred
     assert not any("AWS" in name for each in without_store for name in each)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("locations", "vending", "expected"),
     [
         (["file:///a/b"], None, True),
