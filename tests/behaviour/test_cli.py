@@ -92,6 +92,17 @@ def test_a_group_without_a_command_is_a_usage_error(words: tuple[str, ...], caps
     assert capsys.readouterr().err.startswith("error: a command is missing (usage)\nhint: `pvdm")
 
 
+def test_the_garbage_collector_is_adjusted_only_in_a_process_of_the_command_itself() -> None:
+    program = "import gc, sys; from pvdm.cli import main; main({}); print(gc.get_threshold()[0], gc.get_freeze_count())"
+    own, within = (
+        subprocess.run(
+            [sys.executable, "-c", program.format(words), "--version"], capture_output=True, text=True, check=True
+        ).stdout.split("\n")[1]
+        for words in ("", "['--version']")
+    )
+    assert (own.split()[0], int(own.split()[1]) > 0, within) == ("20000", True, "700 0")
+
+
 def test_an_unknown_command_is_a_usage_error(capsys: Capture) -> None:
     assert main(["publsh"]) == 2
     assert capsys.readouterr().err.startswith("error: no such command")

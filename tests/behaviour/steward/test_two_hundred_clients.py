@@ -43,16 +43,16 @@ def test_a_client_above_its_rate_is_served_after_the_retry_time(tmp_path: Path) 
         config = write_config(stand, rate_per_second=10, burst=10)
         with running(config) as urls:
             kinds = ("identity", "challenge", "challenge")
-            plan = Plan(urls, identities[:1], proof.statement_id, clients=100, requests=2, seed=2, kinds=kinds)
+            plan = Plan(urls, identities[:1], proof.statement_id, clients=60, requests=2, seed=2, kinds=kinds)
             hasty = send_requests(plan)
             refused = logged(config, 429)
-            plan = Plan(urls, identities[1:], proof.statement_id, clients=100, requests=1, seed=3)
+            plan = Plan(urls, identities[1:], proof.statement_id, clients=60, requests=1, seed=3)
             patient = send_by_typed_clients(plan, Retries(tries=30))
             refused_meanwhile = logged(config, 429) - refused
         assert hasty.others_than((200, ""), *LIMITED) == {}
         assert hasty.share(429) > 0, hasty.statuses
         assert refused_meanwhile > 0
-        assert patient.statuses == {("both", 200, ""): 100}
+        assert patient.statuses == {("both", 200, ""): 60}
         assert find_errors(stand, [hasty, patient]) == []
 
 

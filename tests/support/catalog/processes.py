@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib
 import os
 import pickle
@@ -137,6 +138,7 @@ def main(descriptor: int) -> None:
     """Fork a Steward for each message, until the other end is closed."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # this process does not wait for the Stewards
     importlib.import_module("tests.support.servers.warm")
+    gc.freeze()  # a search for garbage would copy every page that the children share
     with socket.socket(fileno=descriptor) as control:
         while True:
             message, descriptors, _, _ = socket.recv_fds(control, _MESSAGE_MAX_BYTES, 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
 import importlib
 import json
 import os
@@ -140,6 +141,7 @@ def _main(descriptor: int, *preload: str) -> None:
     for name in ("pandas", "pvdm_kernel"):  # PyArrow and the Steward import them at their first use, if they are there
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
+    gc.freeze()  # a search for garbage would copy every page that the children share
     with socket.socket(fileno=descriptor) as control:
         while message := control.recv(_MESSAGE_MAX_BYTES):
             known, tell = os.pipe()  # the child begins when its descriptor is open: of an ended child there is none

@@ -223,13 +223,10 @@ def test_a_file_whose_published_footer_would_be_too_long_is_refused(groups: int,
     assert codes(observe_file(data, table, rewrite=True).findings) == expected
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("count", "rewrite", "expected"),
-    [
-        (500_001, True, ["parquet_too_large"]),
-        pytest.param(500_000, True, [], marks=pytest.mark.long),
-        pytest.param(500_001, False, [], marks=pytest.mark.long),
-    ],
+    [(500_001, True, ["parquet_too_large"]), (500_000, True, []), (500_001, False, [])],
 )
 def test_a_file_of_more_pages_than_a_rewrite_keeps_in_memory_is_refused(
     count: int, rewrite: bool, expected: list[str]
