@@ -57,7 +57,8 @@ $(STAMPS)/python: pyproject.toml constraints.txt
 	@echo "setup: Python packages into $(VENV)"
 	@"$(PYTHON)" -m venv $(VENV)
 	@$(PIP) install --quiet --no-compile --constraint constraints.txt hatchling maturin pip setuptools
-	@$(PIP) install --quiet --no-compile --constraint constraints.txt --no-build-isolation --editable '.[aws-durable,dev,kms,lattice,openlineage,pkcs11,postgres,s3,spark,upstream]'
+	@DIST_EXTRA_CONFIG=$(CURDIR)/tools/wheels.cfg \
+		$(PIP) install --quiet --no-compile --constraint constraints.txt --no-build-isolation --editable '.[aws-durable,dev,kms,lattice,openlineage,pkcs11,postgres,s3,spark,upstream]'
 	@mkdir -p $(STAMPS) && touch $@
 
 # A kernel that is older than its sources is never used: it is built again, or taken out where it cannot be.

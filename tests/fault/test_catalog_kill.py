@@ -47,7 +47,10 @@ def test_a_steward_killed_at_any_step_leaves_all_or_nothing_and_the_same_key_mak
     require_settled(yard, name, act, point, passes)
 
 
-@pytest.mark.parametrize(("act", "point", "passes"), LEDGER_CASES)
+@pytest.mark.parametrize(
+    ("act", "point", "passes"),
+    [pytest.param(*case, marks=pytest.mark.long) if at % 3 else case for at, case in enumerate(LEDGER_CASES)],
+)
 def test_a_steward_killed_at_a_commit_on_postgresql_leaves_all_or_nothing(
     postgresql_yard: Yard, name: str, act: str, point: str, passes: int
 ) -> None:

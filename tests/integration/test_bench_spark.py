@@ -107,6 +107,7 @@ def test_hmac_from_built_ins_is_hmac(spark: SparkSession) -> None:
     assert sum_hmac(frame(spark, ROWS), b"k" * 32) == wanted
 
 
+@pytest.mark.long
 def test_the_checks_that_it_is_compared_with_notice_a_missing_duplicate(spark: SparkSession) -> None:
     whole, part = frame(spark, ROWS), frame(spark, ROWS[1:])
     assert differing_rows(whole, part) == 1

@@ -29,6 +29,7 @@ pytest.importorskip("pvdm_kernel")
 __all__ = ["s3_server"]
 
 
+@pytest.mark.long  # tests/behaviour/stores has Spark on an object store in smaller parts
 def test_a_day_is_published_in_an_object_store_and_engines_read_it_alike(
     spark: SparkSession, s3_server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

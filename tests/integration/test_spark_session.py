@@ -146,6 +146,7 @@ def test_no_configuration_that_spark_shows_has_the_token(
     assert [key for key, value in [*shown, *spark.sparkContext.getConf().getAll()] if token in value] == []
 
 
+@pytest.mark.long  # it starts two further sessions
 def test_a_session_that_was_started_without_iceberg_is_refused(tmp_path: Path) -> None:
     script = """
         import sys, pvdm

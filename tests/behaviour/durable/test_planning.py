@@ -155,8 +155,12 @@ def unfinished_plans(line: Line) -> list[str]:
 def test_a_run_reports_the_progress_of_its_plan(line: Line, reads: GatedReads) -> None:
     steps: list[Step] = []
     with line.client() as client, Coordinator(client, watch=steps.append) as coordinator:
+        opening = threading.Thread(target=coordinator.open_workload, args=("run-1", "sales.orders", ALL), daemon=True)
+        opening.start()
+        assert eventually(lambda: bool(steps))  # no file is read before
         reads.allow(3)
-        coordinator.open_workload("run-1", "sales.orders", ALL)
+        opening.join(WAIT)
+        assert not opening.is_alive()
     planned = [step for step in steps if step.activity is Activity.PLANNING]
     assert {(step.chunk_id, step.total) for step in planned} == {("", 3)}
 

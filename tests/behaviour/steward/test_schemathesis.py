@@ -13,7 +13,7 @@ from pvdm.steward.record.log import LogQueries
 from tests.support.fuzz.steward import Effort, fuzz_operations, steward_to_fuzz
 
 EFFORT = Effort(valid=2, known=2, invalid=2, boundaries=2)
-SMALL_EFFORT = Effort(valid=1, known=1, invalid=1, boundaries=1)
+SMALL_EFFORT = Effort(valid=1, known=1, invalid=1, boundaries=0)
 SAMPLE = (Role.PRODUCER,)
 """The callers of `make test`. `make test-long` tries all roles and no token, as test_routes.py does at every route."""
 
