@@ -48,10 +48,10 @@ def test_applications_that_stage_one_chunk_each_publish_every_chunk(shop: Shop, 
         "PYSPARK_PYTHON": sys.executable,
     }
     ends = [
-        subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False) for _ in range(3)
+        subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False) for _ in range(2)
     ]
-    assert [each.returncode for each in ends] == [8, 8, 0], ends[0].stderr[-2000:]
+    assert [each.returncode for each in ends] == [8, 0], ends[0].stderr[-2000:]
     documents = [json.loads(each.stdout[each.stdout.index("{") :]) for each in ends]
-    assert [each.get("error", {}).get("reason") for each in documents] == ["segment_ended", "segment_ended", None]
-    assert [len(each["chunks"]) for each in documents] == [1, 2, 3]
+    assert [each.get("error", {}).get("reason") for each in documents] == ["segment_ended", None]
+    assert [len(each["chunks"]) for each in documents] == [1, 2]
     assert shop.visible_rows(table) == sorted(ROWS, key=repr)
