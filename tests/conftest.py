@@ -62,7 +62,6 @@ ANSWER_SECONDS = 60.0
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    gc.disable()  # until all tests are collected: what is made for them stays
     # A shell that starts the tests in the background has them ignore Ctrl-C, and their children too.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for each in ("connect", "read", "write", "pool"):
@@ -85,6 +84,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     ]
     config.hook.pytest_deselected(items=left_out)
     items[:] = [item for item in items if item not in set(left_out)]
+
+
+def pytest_collectstart() -> None:
+    gc.disable()  # until all tests are collected: what is made for them stays
 
 
 def pytest_collection_finish() -> None:

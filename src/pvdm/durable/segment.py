@@ -15,7 +15,7 @@ ROLLBACK_THRESHOLD_SECONDS: Final = 30.0
 
 
 def elapsed_seconds() -> float:
-    """Seconds on a clock that nobody can set. If the system has CLOCK_BOOTTIME, the clock runs during a suspension."""
+    """Seconds on a clock that cannot be set. If the system has CLOCK_BOOTTIME, the clock runs during a suspension."""
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 

@@ -88,7 +88,7 @@ class Shop:
         columns: Sequence[tuple[str, str]] = COLUMNS,
         **properties: str,
     ) -> None:
-        """Create an empty table of these columns. In the names of properties, `_` stands for `.` and `__` for `-`."""
+        """Create an empty table of these columns. In the names of properties, `_` means `.`, and `__` means `-`."""
         *levels, last = name.split(".")
         fields = [
             {"source-id": source, "field-id": 1000 + at, "name": field_name, "transform": transform}

@@ -128,7 +128,7 @@ class CatalogConfig:
     warehouse: str
     metadata: ConfiguredPath
     name: str = "lake"
-    vault: ConfiguredPath = Path()  # an empty path stands for the default
+    vault: ConfiguredPath = Path()  # an empty path means the default
     upstreams: tuple[sections.UpstreamConfig, ...] = ()
 
     def __post_init__(self) -> None:
